@@ -1,0 +1,1 @@
+//! The acting half of Kael Runner: processes, queues, fronts and the command line.

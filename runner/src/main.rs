@@ -1,0 +1,3 @@
+//! The `kael-runner` binary.
+
+fn main() {}
