@@ -1,0 +1,84 @@
+//! Small durable facts of the supervisor that are not messages: a hold, a pause, figures that must
+//! survive a restart.
+
+use kael_core::clock::Timestamp;
+use rusqlite::{OptionalExtension, params};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Queue, QueueError};
+
+/// The names under which facts are stored, and what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// [`Hold`]: why no turn is taken.
+    Hold,
+    /// `true` while paused by a human.
+    Paused,
+    /// The id of a session that is being begun while the pointer is still absent.
+    NewSession,
+    /// Where the incremental ledger stands.
+    Ledger,
+    /// The level from which the dirty budget counts, by session.
+    Baseline,
+    /// Measured figures of the model: window and fixed overhead.
+    Measured,
+    /// What was last told about a due but impossible rebuild, so that it is told once.
+    Told,
+}
+
+impl Setting {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Paused => "paused",
+            Self::NewSession => "new_session",
+            Self::Ledger => "ledger",
+            Self::Baseline => "baseline",
+            Self::Measured => "measured",
+            Self::Told => "told",
+        }
+    }
+}
+
+/// Why no turn is taken until a human says `retry`, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// What is wrong and what to do, for a human.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl Queue {
+    /// Reads a fact; one that cannot be understood counts as absent.
+    pub fn get<T: DeserializeOwned>(&self, setting: Setting) -> Result<Option<T>, QueueError> {
+        let text: Option<String> = self.doing("read a setting", |c| {
+            c.query_row("SELECT value FROM settings WHERE name = ?1", [setting.name()], |row| row.get(0))
+                .optional()
+        })?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Stores a fact durably.
+    pub fn set<T: Serialize>(&mut self, setting: Setting, value: &T) -> Result<(), QueueError> {
+        let text = serde_json::to_string(value).map_err(|error| {
+            self.failed("store a setting", rusqlite::Error::ToSqlConversionFailure(error.into()))
+        })?;
+        self.transaction("store a setting", |t| {
+            t.execute(
+                "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                params![setting.name(), text],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Forgets a fact.
+    pub fn clear(&mut self, setting: Setting) -> Result<(), QueueError> {
+        self.transaction("forget a setting", |t| {
+            t.execute("DELETE FROM settings WHERE name = ?1", [setting.name()]).map(drop)
+        })
+    }
+}
