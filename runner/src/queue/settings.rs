@@ -15,7 +15,7 @@ pub enum Setting {
     Hold,
     /// `true` while paused by a human.
     Paused,
-    /// The id of a session that is being begun while the pointer is still absent.
+    /// A session that is being begun, while the pointer does not name it yet.
     NewSession,
     /// Where the incremental ledger stands.
     Ledger,

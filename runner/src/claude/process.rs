@@ -1,0 +1,316 @@
+//! The process of one invocation: started in a group of its own, fed, watched, and ended if it
+//! does not end by itself.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use kael_core::ids::InvocationId;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::lines::{Line, next_line};
+use super::marked;
+use super::stream::{self, ResultLine, StreamEvent};
+
+/// What to start.
+#[derive(Debug)]
+pub struct Spec {
+    /// The program.
+    pub binary: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Variables over the inherited ones.
+    pub environment: Vec<(String, String)>,
+    /// The folder it runs in.
+    pub workdir: PathBuf,
+    /// What goes to its standard input, which is then closed.
+    pub input: Vec<u8>,
+    /// Its marker.
+    pub invocation: InvocationId,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The whole run.
+    pub turn: Duration,
+    /// Without a line from the CLI.
+    pub idle: Duration,
+    /// From its result, or the end of its output, to its exit.
+    pub exit_grace: Duration,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+}
+
+/// Why we ended a process that did not end by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// The turn took longer than `turn_timeout`.
+    TurnTime,
+    /// Nothing came for `idle_timeout`.
+    IdleTime,
+    /// It had given its result and stayed.
+    Lingering,
+    /// The runner was told to stop.
+    Stop,
+}
+
+/// What is known after the process has exited.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// The result line, if one came.
+    pub result: Option<ResultLine>,
+    /// The session the CLI said it ran in.
+    pub session: Option<String>,
+    /// Whether our message was taken in, as the stream says.
+    pub replayed: bool,
+    /// The end of its standard error.
+    pub stderr: String,
+    /// Whether and why we ended it.
+    pub ended_by: Option<EndedBy>,
+}
+
+/// A running CLI. Dropping it kills the leader; [`Running::finish`] is the way that leaves nothing.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    group: Option<Pid>,
+    invocation: InvocationId,
+    limits: Limits,
+    lines: mpsc::Receiver<StreamEvent>,
+    reader: JoinHandle<()>,
+    writer: JoinHandle<()>,
+    stderr: JoinHandle<String>,
+    started: Instant,
+    last_line: Instant,
+    result: Option<ResultLine>,
+    session: Option<String>,
+    replayed: bool,
+    output_ended: bool,
+    exited: bool,
+    ended_by: Option<EndedBy>,
+    kill_at: Option<Instant>,
+}
+
+/// Lines that may wait for the supervisor; the CLI writes a few a second, and blocks when we do.
+const LINES_AHEAD: usize = 64;
+/// How long output may still trickle in after the process has exited.
+const DRAIN: Duration = Duration::from_millis(500);
+/// As much of standard error as an error message may need.
+const STDERR_KEPT: usize = 4096;
+
+impl Running {
+    /// Starts the process. The invocation must be recorded already.
+    pub fn start(spec: Spec, limits: Limits) -> std::io::Result<Self> {
+        let mut command = Command::new(&spec.binary);
+        for name in super::command::REMOVED {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .args(&spec.arguments)
+            .envs(spec.environment)
+            .current_dir(&spec.workdir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let missing = || std::io::Error::other("the process was started without its pipes");
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let (sender, lines) = mpsc::channel(LINES_AHEAD);
+        let now = Instant::now();
+        Ok(Self {
+            child,
+            group,
+            invocation: spec.invocation,
+            limits,
+            lines,
+            reader: tokio::spawn(read(stdout, sender)),
+            writer: tokio::spawn(write(stdin, spec.input)),
+            stderr: tokio::spawn(tail(stderr)),
+            started: now,
+            last_line: now,
+            result: None,
+            session: None,
+            replayed: false,
+            output_ended: false,
+            exited: false,
+            ended_by: None,
+            kill_at: None,
+        })
+    }
+
+    /// The leader's pid.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// The next event; `None` once the process has exited and its output is read. Ends the process
+    /// when a limit is over. Cancel-safe.
+    pub async fn next(&mut self) -> std::io::Result<Option<StreamEvent>> {
+        loop {
+            let deadline = self.deadline();
+            tokio::select! {
+                biased;
+                event = self.lines.recv(), if !self.output_ended => {
+                    self.last_line = Instant::now();
+                    match event {
+                        Some(event) => {
+                            self.note(&event);
+                            return Ok(Some(event));
+                        }
+                        None if self.exited => return Ok(None),
+                        None => self.output_ended = true,
+                    }
+                }
+                status = self.child.wait(), if !self.exited => {
+                    status?;
+                    if self.output_ended {
+                        return Ok(None);
+                    }
+                    self.exited = true;
+                    self.last_line = Instant::now();
+                }
+                () = tokio::time::sleep_until(deadline) => {
+                    if self.exited {
+                        // Somebody it left behind holds the pipe open; all it wrote itself is read.
+                        return Ok(None);
+                    }
+                    self.over();
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, event: &StreamEvent) {
+        match event {
+            StreamEvent::Init { session, .. } => self.session.clone_from(session),
+            StreamEvent::Replay { .. } => self.replayed = true,
+            StreamEvent::Result(result) => self.result = Some((**result).clone()),
+            StreamEvent::ToolUse { .. } | StreamEvent::Text | StreamEvent::Retry { .. } | StreamEvent::Other => {}
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        if self.exited {
+            return self.last_line + DRAIN;
+        }
+        if let Some(kill_at) = self.kill_at {
+            return kill_at;
+        }
+        let done = self.result.is_some() || self.output_ended;
+        let quiet = if done { self.limits.exit_grace } else { self.limits.idle };
+        (self.started + self.limits.turn).min(self.last_line + quiet)
+    }
+
+    fn over(&mut self) {
+        if self.kill_at.is_some() {
+            self.signal(Signal::KILL);
+            self.kill_at = Some(Instant::now() + Duration::from_secs(1));
+            return;
+        }
+        let why = if self.result.is_some() || self.output_ended {
+            EndedBy::Lingering
+        } else if self.started.elapsed() >= self.limits.turn {
+            EndedBy::TurnTime
+        } else {
+            EndedBy::IdleTime
+        };
+        self.end(why);
+    }
+
+    /// Asks the process and its group to end; they are killed after `kill_grace`.
+    pub fn end(&mut self, why: EndedBy) {
+        self.ended_by.get_or_insert(why);
+        if self.kill_at.is_none() {
+            self.signal(Signal::TERM);
+            self.kill_at = Some(Instant::now() + self.limits.kill_grace);
+        }
+    }
+
+    /// Kills it without waiting any longer.
+    pub fn end_now(&mut self, why: EndedBy) {
+        self.ended_by.get_or_insert(why);
+        self.kill_at = Some(Instant::now());
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // Gone already is what was wanted.
+            kill_process_group(group, signal).unwrap_or_default();
+        }
+    }
+
+    /// Collects what is known, after [`Running::next`] has returned `None`. Ends whatever the CLI
+    /// left behind, in whatever session it is; waits up to `kill_grace` for that.
+    pub async fn finish(mut self) -> std::io::Result<Ended> {
+        let status = self.child.wait().await?;
+        let (invocation, grace) = (self.invocation, self.limits.kill_grace);
+        let left = tokio::task::spawn_blocking(move || marked::end_all(invocation, grace)).await;
+        if let Ok(left @ 1..) = left {
+            tracing::info!(invocation = %self.invocation, left, "ended processes that the CLI left behind");
+        }
+        self.writer.abort();
+        self.reader.abort();
+        // The pipe's other end is gone with the last marked process, unless one cleared its
+        // environment; it is not waited for.
+        let stderr = match tokio::time::timeout(Duration::from_secs(1), &mut self.stderr).await {
+            Ok(Ok(text)) => text,
+            _ => String::new(),
+        };
+        self.stderr.abort();
+        Ok(Ended {
+            status,
+            result: self.result,
+            session: self.session,
+            replayed: self.replayed,
+            stderr,
+            ended_by: self.ended_by,
+        })
+    }
+}
+
+async fn read(stdout: ChildStdout, events: mpsc::Sender<StreamEvent>) {
+    let mut input = BufReader::with_capacity(64 * 1024, stdout);
+    loop {
+        let event = match next_line(&mut input).await {
+            Ok(Some(Line::Whole(line))) => stream::parse(&line),
+            Ok(Some(Line::TooLong)) => StreamEvent::Other,
+            Ok(None) | Err(_) => return,
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write(mut stdin: ChildStdin, input: Vec<u8>) {
+    // A process that ends without reading is seen by its exit, not here.
+    if stdin.write_all(&input).await.is_ok() {
+        stdin.shutdown().await.unwrap_or_default();
+    }
+}
+
+async fn tail(mut stderr: tokio::process::ChildStderr) -> String {
+    let mut kept = Vec::new();
+    let mut chunk = [0; 4096];
+    while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..read]);
+        if kept.len() > STDERR_KEPT {
+            kept.drain(..kept.len() - STDERR_KEPT);
+        }
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}

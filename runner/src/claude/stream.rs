@@ -1,0 +1,151 @@
+//! The CLI's stream-json lines, as far as the supervisor looks at them (facts 5).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One line of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamEvent {
+    /// The run has begun.
+    Init {
+        /// The session the CLI says it runs in.
+        session: Option<String>,
+        /// Its version, where it says one.
+        version: Option<String>,
+    },
+    /// Our message was taken in.
+    Replay {
+        /// The uuid of its row.
+        uuid: Option<String>,
+    },
+    /// The assistant asked for a tool.
+    ToolUse {
+        /// The tool's name.
+        name: String,
+    },
+    /// The assistant said something; the words are read from the transcript later.
+    Text,
+    /// The CLI repeats a refused request by itself.
+    Retry {
+        /// Which repetition this is.
+        attempt: u64,
+        /// The HTTP status that was refused with.
+        status: Option<u16>,
+    },
+    /// The run's own verdict.
+    Result(Box<ResultLine>),
+    /// Anything else.
+    Other,
+}
+
+/// The `result` line. What it claims is checked against the transcript.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub struct ResultLine {
+    /// `success` also for API errors: never looked at alone.
+    #[serde(default)]
+    pub subtype: String,
+    /// The field that counts.
+    #[serde(default)]
+    pub is_error: bool,
+    /// The last text, or the error's text.
+    #[serde(default)]
+    pub result: Option<String>,
+    /// The session it ran in.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// HTTP status of an API error.
+    #[serde(default)]
+    pub api_error_status: Option<u16>,
+    /// Why it ended.
+    #[serde(default)]
+    pub terminal_reason: Option<String>,
+    /// Reasons without an HTTP status.
+    #[serde(default)]
+    pub errors: Vec<String>,
+    /// Figures by model; the context window is among them.
+    #[serde(default, rename = "modelUsage")]
+    pub model_usage: serde_json::Map<String, Value>,
+}
+
+impl ResultLine {
+    /// The largest context window that the used models report, in tokens.
+    #[must_use]
+    pub fn context_window(&self) -> Option<u64> {
+        self.model_usage.values().filter_map(|usage| usage.get("contextWindow")?.as_u64()).max()
+    }
+}
+
+/// Reads one line. Lines that are not JSON, or of a kind we do not know, are [`StreamEvent::Other`]:
+/// the stream decides nothing.
+#[must_use]
+pub fn parse(line: &[u8]) -> StreamEvent {
+    let Ok(value) = serde_json::from_slice::<Value>(line) else { return StreamEvent::Other };
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    match (text("/type").as_deref(), text("/subtype").as_deref()) {
+        (Some("system"), Some("init")) => {
+            StreamEvent::Init { session: text("/session_id"), version: text("/claude_code_version") }
+        }
+        (Some("system"), Some("api_retry")) => StreamEvent::Retry {
+            attempt: value.get("attempt").and_then(Value::as_u64).unwrap_or(0),
+            status: value.get("error_status").and_then(Value::as_u64).and_then(|s| u16::try_from(s).ok()),
+        },
+        (Some("user"), _) if value.get("isReplay").and_then(Value::as_bool) == Some(true) => {
+            StreamEvent::Replay { uuid: text("/uuid") }
+        }
+        (Some("assistant"), _) => assistant(&value),
+        (Some("result"), _) => {
+            serde_json::from_value(value).map_or(StreamEvent::Other, |line| StreamEvent::Result(Box::new(line)))
+        }
+        _ => StreamEvent::Other,
+    }
+}
+
+fn assistant(value: &Value) -> StreamEvent {
+    let blocks = value.pointer("/message/content").and_then(Value::as_array);
+    for block in blocks.into_iter().flatten() {
+        match block.get("type").and_then(Value::as_str) {
+            Some("tool_use") => {
+                let name = block.get("name").and_then(Value::as_str).unwrap_or("a tool").to_owned();
+                return StreamEvent::ToolUse { name };
+            }
+            Some("text") => return StreamEvent::Text,
+            _ => {}
+        }
+    }
+    StreamEvent::Other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_lines_are_understood() {
+        let init = parse(br#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#);
+        assert_eq!(init, StreamEvent::Init { session: Some("s".into()), version: Some("2.1.332".into()) });
+        let replay = parse(br#"{"type":"user","isReplay":true,"uuid":"u"}"#);
+        assert_eq!(replay, StreamEvent::Replay { uuid: Some("u".into()) });
+        let tool = parse(br#"{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}"#);
+        assert_eq!(tool, StreamEvent::ToolUse { name: "Bash".into() });
+        let retry = parse(br#"{"type":"system","subtype":"api_retry","attempt":2,"error_status":529}"#);
+        assert_eq!(retry, StreamEvent::Retry { attempt: 2, status: Some(529) });
+    }
+
+    #[test]
+    fn a_result_is_read_by_its_fields() {
+        let line = parse(
+            br#"{"type":"result","subtype":"success","is_error":true,"api_error_status":529,"session_id":"s",
+                 "result":"API Error: ...","modelUsage":{"m":{"contextWindow":200000},"n":{"contextWindow":1000000}}}"#,
+        );
+        let StreamEvent::Result(result) = line else { panic!("{line:?}") };
+        assert!(result.is_error);
+        assert_eq!((result.api_error_status, result.context_window()), (Some(529), Some(1_000_000)));
+    }
+
+    #[test]
+    fn what_is_not_understood_decides_nothing() {
+        for line in [&b"garbage"[..], b"", b"[]", b"null", br#"{"type":"result","is_error":"maybe"}"#, b"\xff"] {
+            assert_eq!(parse(line), StreamEvent::Other);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The command line (DESIGN 12).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Supervises a companion that lives in one Claude Code conversation, and rebuilds its session
+/// losslessly between two turns.
+#[derive(Debug, Parser)]
+#[command(name = "kael-runner", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  kael-runner demo --fast              the main job, offline, without an account
+  kael-runner run                      supervise the companion of ./config.toml
+  kael-runner send --wait 'Hello!'     say something to it and print its reply
+  kael-runner status                   what it is doing
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 refused (nothing changed), 4 conflict (somebody else changed it),
+5 configuration, 6 busy.")]
+pub struct Cli {
+    /// Options that may stand on either side of the command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options that may stand on either side of the command.
+#[derive(Debug, Args, Clone)]
+pub struct Global {
+    /// The configuration [default: the first of $KAEL_RUNNER_CONFIG, ./config.toml,
+    /// $XDG_CONFIG_HOME/kael-runner/config.toml, /etc/kael-runner/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Which companion, when the configuration has several
+    #[arg(long, global = true, value_name = "NAME")]
+    pub companion: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Supervise the companion: take messages, run turns, rebuild between them
+    Run(Run),
+    /// Say something to the companion; works whether the runner is up or not
+    Send(Send),
+    /// What the runner, its queue and its operation are doing
+    Status(Status),
+    /// Check that everything a companion needs is in place
+    Doctor,
+    /// How dirty the session is
+    Dirty(Source),
+    /// What a rebuild would carry and what it would drop; changes nothing
+    Plan(Plan),
+    /// Ask for a rebuild
+    Request(Request),
+    /// Say yes to a pending operation
+    Confirm(Confirm),
+    /// Withdraw a pending operation
+    Cancel(Cancel),
+    /// Freeze, plan, build and prove the candidate of a requested rebuild, without switching
+    Prepare(Prepare),
+    /// Switch to the candidate of a prepared rebuild
+    Activate(Activate),
+    /// Ask to go back to the session before the newest rebuild
+    RollbackRequest(Rollback),
+    /// Clear a session conflict, after finding out who changed the session
+    Clear(Clear),
+    /// End a hold and try the open turn again
+    Retry,
+    /// Give the open turn up and go on with the next message
+    Skip,
+    /// Take no new turn until `continue`
+    Pause,
+    /// Take turns again after `pause`
+    Continue,
+    /// Look at or set the resume pointer
+    #[command(subcommand)]
+    Pointer(Pointer),
+    /// The MCP server, for the model (stdio)
+    Mcp,
+    /// The whole loop, offline, with a stand-in for the model
+    Demo(Demo),
+    /// A stand-in for `claude`, for the demo and the tests
+    #[command(hide = true, disable_help_flag = true)]
+    StandInClaude {
+        /// The CLI's own arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// End when nothing is left to do: exit 0, or 1 when the queue is held
+    #[arg(long)]
+    pub until_idle: bool,
+}
+
+/// Arguments of `send`.
+#[derive(Debug, Args)]
+pub struct Send {
+    /// Wait for the turn's reply and print it
+    #[arg(long)]
+    pub wait: bool,
+    /// With --wait: give up waiting after so many seconds (the message stays)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "wait")]
+    pub timeout: Option<Duration>,
+    /// Who says it
+    #[arg(long, value_name = "NAME", default_value = "user")]
+    pub from: String,
+    /// The same key twice is one message [default: a fresh one]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The words; `-` reads them from standard input
+    #[arg(allow_hyphen_values = true)]
+    pub text: String,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// An operation instead of the whole [default: the latest one is shown]
+    #[arg(long, value_name = "ID")]
+    pub operation: Option<String>,
+}
+
+/// Which transcript.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// Any transcript in the project folder [default: the pointer's]
+    #[arg(long, value_name = "FILE")]
+    pub transcript: Option<PathBuf>,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// Which transcript.
+    #[command(flatten)]
+    pub source: Source,
+    /// Write the candidate there, although gain, window or poison may speak against it
+    #[arg(long, value_name = "FILE")]
+    pub candidate: Option<PathBuf>,
+    /// Go on although that many lines cannot be read
+    #[arg(long, value_name = "N")]
+    pub accept_damage: Option<u64>,
+}
+
+/// Arguments of `request`.
+#[derive(Debug, Args)]
+pub struct Request {
+    /// Why, for the record; at most 500 characters are kept
+    #[arg(long, default_value = "")]
+    pub reason: String,
+    /// `REBUILD` is a human's yes; without it the request waits for `confirm`
+    #[arg(long, value_name = "WORD")]
+    pub confirm: Option<String>,
+}
+
+/// Arguments of `confirm`.
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// The operation [default: the pending one]
+    pub operation: Option<String>,
+    /// Do not ask again
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `cancel`.
+#[derive(Debug, Args)]
+pub struct Cancel {
+    /// The operation [default: the pending one]
+    #[arg(long, value_name = "ID")]
+    pub operation: Option<String>,
+    /// Must be `CANCEL`
+    #[arg(long, value_name = "WORD")]
+    pub confirm: String,
+}
+
+/// Arguments of `prepare`.
+#[derive(Debug, Args)]
+pub struct Prepare {
+    /// The operation [default: the pending one]
+    #[arg(long, value_name = "ID")]
+    pub operation: Option<String>,
+    /// The transcript to rebuild; it must be the pointer's
+    #[arg(long, value_name = "FILE")]
+    pub transcript: Option<PathBuf>,
+}
+
+/// Arguments of `activate`.
+#[derive(Debug, Args)]
+pub struct Activate {
+    /// The operation [default: the prepared one]
+    #[arg(long, value_name = "ID")]
+    pub operation: Option<String>,
+}
+
+/// Arguments of `rollback-request`.
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// The operation to undo [default: the newest activated one]
+    #[arg(long, value_name = "ID")]
+    pub operation: Option<String>,
+    /// Must be `ROLLBACK`
+    #[arg(long, value_name = "WORD")]
+    pub confirm: String,
+}
+
+/// Arguments of `clear`.
+#[derive(Debug, Args)]
+pub struct Clear {
+    /// The operation with the conflict [default: the newest one with a conflict]
+    pub operation: Option<String>,
+}
+
+/// The pointer's commands.
+#[derive(Debug, Subcommand)]
+pub enum Pointer {
+    /// Print the session the next turn resumes
+    Show {
+        /// Wait for a switch that is under way, so that the answer is final
+        #[arg(long)]
+        locked: bool,
+    },
+    /// Point to another session, if the pointer is what you think it is
+    Set {
+        /// The session
+        session: String,
+        /// What the pointer must name now (`none`: must be absent) [default: whatever it names]
+        #[arg(long, value_name = "SESSION")]
+        expect: Option<String>,
+    },
+    /// Every change the runner made
+    History,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Without pauses for the reader
+    #[arg(long)]
+    pub fast: bool,
+    /// Leave the companion's files there
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 30 or 2.5".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "expected a number of seconds from 0 up".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_on_either_side() {
+        for line in ["kael-runner --json --config c dirty", "kael-runner dirty --json --config c"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert!(cli.global.json && cli.global.config.is_some());
+        }
+    }
+
+    #[test]
+    fn words_that_begin_with_dashes_can_be_sent() {
+        let cli = Cli::try_parse_from(["kael-runner", "send", "--wait", "--", "--help me"]).unwrap();
+        let Command::Send(send) = cli.command else { panic!() };
+        assert_eq!(send.text, "--help me");
+    }
+}

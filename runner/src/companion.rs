@@ -1,0 +1,95 @@
+//! One companion: its configuration and where its things are. Opening it changes nothing and needs
+//! no lock; the [`Keeper`](crate::keeper::Keeper) is the one who holds the lock and acts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kael_core::clock::{Clock, SystemClock};
+use kael_core::config::Config;
+use kael_core::disk::{self, Disk, FileLock};
+use kael_core::ids::SessionId;
+use kael_core::operation::OpStore;
+use kael_core::pointer::Pointer;
+
+use crate::cli::error::{CliError, ErrorKind};
+use crate::queue::Queue;
+
+/// A companion's configuration, files and clock.
+#[derive(Clone)]
+pub struct Companion {
+    /// Its configuration.
+    pub config: Arc<Config>,
+    /// The storage layer.
+    pub disk: Disk,
+    /// Its resume pointer.
+    pub pointer: Pointer,
+    /// Its clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Companion {
+    /// The companion of this configuration, on the real disk and clock.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let disk = Disk::real();
+        let pointer = Pointer::new(config.resume_pointer_path.clone(), disk.clone());
+        Self { config: Arc::new(config), disk, pointer, clock: Arc::new(SystemClock) }
+    }
+
+    /// Makes the state folder and the pointer's folder (0700) where they are missing.
+    pub fn create_folders(&self) -> Result<(), CliError> {
+        self.disk.private_dir(&self.config.state_dir)?;
+        if let Some(folder) = self.config.resume_pointer_path.parent() {
+            self.disk.private_dir(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the queue, creating it where it is missing.
+    pub fn queue(&self) -> Result<Queue, CliError> {
+        self.create_folders()?;
+        Ok(Queue::open(&self.config.state_dir)?)
+    }
+
+    /// Opens the operations.
+    pub fn store(&self) -> Result<OpStore, CliError> {
+        self.create_folders()?;
+        Ok(OpStore::open(&self.config.state_dir, self.disk.clone())?)
+    }
+
+    /// The transcript of a session.
+    #[must_use]
+    pub fn transcript(&self, session: SessionId) -> PathBuf {
+        self.config.project_dir.join(format!("{session}.jsonl"))
+    }
+
+    /// The file whose lock makes a process the runner of this pointer.
+    #[must_use]
+    pub fn runner_lock(&self) -> PathBuf {
+        let mut path = self.config.resume_pointer_path.clone().into_os_string();
+        path.push(".runner");
+        path.into()
+    }
+
+    /// Takes the runner's lock; `None` when somebody else holds it.
+    pub fn try_hold(&self) -> Result<Option<FileLock>, CliError> {
+        self.create_folders()?;
+        Ok(self.disk.try_lock(&self.runner_lock())?)
+    }
+
+    /// Who holds the runner's lock, for a message.
+    #[must_use]
+    pub fn holder(&self) -> String {
+        disk::holder(&self.runner_lock()).unwrap_or_else(|| "another process".to_owned())
+    }
+
+    /// Whether some process holds the runner's lock.
+    pub fn runner_lives(&self) -> Result<bool, CliError> {
+        Ok(self.try_hold()?.is_none())
+    }
+
+    /// The session of this text, or a usage error.
+    pub fn session(text: &str) -> Result<SessionId, CliError> {
+        text.parse().map_err(|error| CliError::from_error(ErrorKind::Usage, &error))
+    }
+}

@@ -1,0 +1,275 @@
+//! How the open turn is brought into the conversation next, read from the transcript
+//! (DESIGN 9 "Receipts", facts 6).
+
+use std::path::Path;
+
+use kael_core::ids::{InvocationId, SessionId};
+use kael_core::pointer::PointerValue;
+use kael_core::transcript::receipt::{self, After, Receipt};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::cli::error::CliError;
+use crate::envelope::{self, Sender};
+use crate::queue::{Invocation, MessageState, Route, Setting, Turn};
+
+use super::{Keeper, Settled};
+
+/// What to do about the open turn.
+#[derive(Debug)]
+pub enum Next {
+    /// Record and run this.
+    Run(Box<Invocation>),
+    /// Its answer stands in the transcript already.
+    Answered(Settled),
+    /// There is no safe way; a human must look.
+    Hold(String),
+}
+
+/// A session that is being begun, and what the pointer names until its transcript holds our row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NewSession {
+    /// Our id for it.
+    pub(super) session: SessionId,
+    /// The pointer's value when it was intended.
+    pub(super) expected: Option<SessionId>,
+}
+
+/// Where the next turn goes.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Existing(SessionId),
+    New(SessionId),
+}
+
+impl Keeper {
+    /// The open turn, or a new one of all the messages that wait.
+    pub fn open_or_form_turn(&mut self) -> Result<Option<Turn>, CliError> {
+        if let Some(turn) = self.queue.open_turn()? {
+            return Ok(Some(turn));
+        }
+        let waiting = self.queue.messages_in(MessageState::Queued)?;
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        let blocks: Vec<_> = waiting
+            .iter()
+            .map(|message| {
+                let sender = Sender {
+                    source: &message.front,
+                    user: &message.sender,
+                    message_id: &message.key,
+                    at: message.at,
+                };
+                json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
+            })
+            .collect();
+        let members: Vec<i64> = waiting.iter().map(|message| message.id).collect();
+        let content = serde_json::Value::Array(blocks).to_string();
+        Ok(self.queue.form_turn(&members, &content, self.companion.clock.now())?)
+    }
+
+    /// Decides how the turn is tried next. Reads transcripts, starts nothing.
+    pub fn next_attempt(&mut self, turn: &Turn) -> Result<Next, CliError> {
+        let target = match self.target()? {
+            Ok(target) => target,
+            Err(reason) => return Ok(Next::Hold(reason)),
+        };
+        let past = self.queue.invocations_of(turn.id)?;
+        let Some(last) = past.last() else { return self.send(turn, target, None) };
+        let receipt = self.read_receipt(last)?;
+        if receipt.after == After::Answered {
+            return Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?));
+        }
+        let (session, receipt, from_offset) = match target {
+            // The session was rebuilt, or somebody pointed elsewhere: what counts is the one that
+            // the next turn resumes.
+            Target::Existing(session) if session != last.session => {
+                (session, receipt::read(&self.companion.transcript(session), 0, &last.row_uuid)?, 0)
+            }
+            Target::Existing(_) | Target::New(_) => (last.session, receipt, last.from_offset),
+        };
+        match &receipt.after {
+            After::Answered => Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?)),
+            After::Absent => match target {
+                Target::New(_) => self.send_in_fresh_session(turn, Some(last.row_uuid.clone())),
+                Target::Existing(_) => self.send(turn, Target::Existing(session), Some(last.row_uuid.clone())),
+            },
+            After::Nothing => {
+                let mut invocation =
+                    self.invocation(turn, session, Route::ResumeInterrupted, last.row_uuid.clone())?;
+                invocation.from_offset = from_offset;
+                Ok(Next::Run(Box::new(invocation)))
+            }
+            After::ApiErrorOnly { .. } | After::Interrupted => {
+                let attempts = distinct_rows(&past);
+                let row = row_uuid(self, turn, attempts)?;
+                match receipt.last_assistant_before.clone() {
+                    Some(at) => {
+                        Ok(Next::Run(Box::new(self.invocation(turn, session, Route::ResumeAt(at), row)?)))
+                    }
+                    // Nothing was ever answered there, so there is no row to go back to.
+                    None => self.send_in_fresh_session(turn, Some(row)),
+                }
+            }
+            After::ToolsFinished { .. } | After::ToolOpen { .. } | After::AnsweredPartly => {
+                Ok(Next::Hold(stuck(turn, session, &receipt)))
+            }
+        }
+    }
+
+    /// The session the next turn runs in, or why there is none.
+    fn target(&mut self) -> Result<Result<Target, String>, CliError> {
+        let pointer = self.companion.pointer.read()?;
+        if let Some(begun) = self.queue.get::<NewSession>(Setting::NewSession)? {
+            if PointerValue::from(begun.expected) == pointer {
+                return Ok(Ok(Target::New(begun.session)));
+            }
+            // Somebody pointed elsewhere meanwhile; theirs is the conversation.
+            self.queue.clear(Setting::NewSession)?;
+        }
+        match pointer {
+            PointerValue::Session(session) => {
+                let transcript = self.companion.transcript(session);
+                if transcript.is_file() {
+                    return Ok(Ok(Target::Existing(session)));
+                }
+                Ok(Err(self.missing_transcript(session, &transcript)))
+            }
+            PointerValue::Absent if self.companion.pointer.used() => Ok(Err(format!(
+                "the resume pointer {} is gone although it has a history: find out who removed it, then put it back \
+                 with `kael-runner pointer set SESSION` (`kael-runner pointer history` lists the sessions)",
+                self.companion.config.resume_pointer_path.display()
+            ))),
+            PointerValue::Absent => Ok(Ok(Target::New(self.begin_session()?))),
+        }
+    }
+
+    fn missing_transcript(&self, session: SessionId, transcript: &Path) -> String {
+        let others = self.sessions_by_age();
+        let known = match others.first() {
+            Some((newest, _)) => format!(
+                "the folder holds {} other sessions, the newest is {newest}; if that is the conversation, run \
+                 `kael-runner pointer set {newest}`",
+                others.len()
+            ),
+            None => "the folder holds no session at all: is project_dir right, or was it cleaned up?".to_owned(),
+        };
+        format!(
+            "the pointer names session {session}, but there is no transcript {}: {known}. No new session is begun \
+             by itself. Then run `kael-runner retry`",
+            transcript.display()
+        )
+    }
+
+    /// Intends a new session under an id of ours; the pointer moves to it, from what it names now,
+    /// once its transcript holds our row.
+    fn begin_session(&mut self) -> Result<SessionId, CliError> {
+        let expected = self.companion.pointer.read()?.session();
+        let begun = NewSession { session: SessionId::generate(), expected };
+        self.queue.set(Setting::NewSession, &begun)?;
+        Ok(begun.session)
+    }
+
+    fn send(&mut self, turn: &Turn, target: Target, row: Option<String>) -> Result<Next, CliError> {
+        let row = match row {
+            Some(row) => row,
+            None => row_uuid(self, turn, 0)?,
+        };
+        let (session, new_session) = match target {
+            Target::Existing(session) => (session, false),
+            Target::New(session) => (session, true),
+        };
+        let mut invocation = self.invocation(turn, session, Route::Send, row)?;
+        invocation.new_session = new_session;
+        Ok(Next::Run(Box::new(invocation)))
+    }
+
+    /// `--session-id` of a session that has left a file is refused by the CLI, and one that never
+    /// got an answer has no row to go back to (facts 6): begin another one.
+    fn send_in_fresh_session(&mut self, turn: &Turn, row: Option<String>) -> Result<Next, CliError> {
+        let begun: Option<NewSession> = self.queue.get(Setting::NewSession)?;
+        let session = match begun {
+            Some(begun) if !self.companion.transcript(begun.session).exists() => begun.session,
+            _ => self.begin_session()?,
+        };
+        self.send(turn, Target::New(session), row)
+    }
+
+    fn invocation(
+        &self,
+        turn: &Turn,
+        session: SessionId,
+        route: Route,
+        row: String,
+    ) -> Result<Invocation, CliError> {
+        let transcript = self.companion.transcript(session);
+        let from_offset = match transcript.metadata() {
+            Ok(meta) => meta.len(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(CliError::failed(format!("could not look at {}: {error}", transcript.display()))),
+        };
+        let content: serde_json::Value = serde_json::from_str(&turn.content)
+            .map_err(|error| CliError::failed(format!("turn {} holds no content blocks: {error}", turn.id)))?;
+        let line = json!({
+            "type": "user",
+            "message": { "role": "user", "content": content },
+            "parent_tool_use_id": null,
+            "session_id": "",
+            "uuid": row,
+        });
+        Ok(Invocation {
+            id: InvocationId::generate(),
+            turn: turn.id,
+            route,
+            note: false,
+            session,
+            new_session: false,
+            transcript: transcript.to_string_lossy().into_owned(),
+            from_offset,
+            row_uuid: row,
+            line: format!("{line}\n").into_bytes(),
+            pid: None,
+            pid_start: None,
+            started_at: self.companion.clock.now(),
+            ended_at: None,
+            ending: None,
+            detail: None,
+        })
+    }
+
+    /// What the transcript of an invocation says about its message.
+    pub(super) fn read_receipt(&self, invocation: &Invocation) -> Result<Receipt, CliError> {
+        Ok(receipt::read(Path::new(&invocation.transcript), invocation.from_offset, &invocation.row_uuid)?)
+    }
+}
+
+fn distinct_rows(past: &[Invocation]) -> usize {
+    past.iter().map(|invocation| &invocation.row_uuid).collect::<std::collections::BTreeSet<_>>().len()
+}
+
+/// The uuid of the row of this attempt: made of the members and the attempt's number, so that the
+/// same attempt after a crash is the same row.
+fn row_uuid(keeper: &Keeper, turn: &Turn, attempt: usize) -> Result<String, CliError> {
+    let mut name = String::new();
+    for message in keeper.queue.messages_of(turn.id)? {
+        name.push_str(&format!("{}\n{}\n", message.front, message.key));
+    }
+    name.push_str(&attempt.to_string());
+    Ok(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string())
+}
+
+fn stuck(turn: &Turn, session: SessionId, receipt: &Receipt) -> String {
+    let what = match &receipt.after {
+        After::ToolOpen { tool, .. } => format!("the process ended while {tool} ran, and whether it took effect is unknown"),
+        After::ToolsFinished { .. } => "the process ended after tools had run and before the answer".to_owned(),
+        _ => "the answer was cut off".to_owned(),
+    };
+    let line = receipt.row_line.map(|line| format!(", line {line}")).unwrap_or_default();
+    format!(
+        "turn {} is in session {session}{line} but has no answer: {what}. Nothing is repeated by itself. Look at what \
+         was done, then give the turn up with `kael-runner skip`; the next message goes on in the same session",
+        turn.id
+    )
+}

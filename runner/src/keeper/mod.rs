@@ -1,0 +1,117 @@
+//! The process that holds a companion's lock, and the only one that settles invocations, runs
+//! operations and moves the pointer. A living runner is one for its whole life; a command is one
+//! for a moment when no runner lives, and leaves a request otherwise (DESIGN 7).
+//!
+//! Synchronous: the supervisor adds the waiting.
+
+mod attempt;
+mod facts;
+mod measure;
+mod operations;
+mod outcome;
+mod perform;
+mod settle;
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use kael_core::disk::FileLock;
+use kael_core::ids::SessionId;
+use kael_core::operation::OpStore;
+
+use crate::cli::error::{CliError, ErrorKind};
+use crate::companion::Companion;
+use crate::queue::{Hold, MessageState, Queue, Setting};
+use crate::supervisor::View;
+
+pub use attempt::Next;
+pub use settle::Settled;
+
+/// A companion under our lock.
+pub struct Keeper {
+    /// The companion.
+    pub companion: Companion,
+    /// Its queues.
+    pub queue: Queue,
+    /// Its operations.
+    pub store: OpStore,
+    version: Option<String>,
+    _lock: FileLock,
+}
+
+impl Keeper {
+    /// Takes the lock, or says who has it.
+    pub fn take(companion: Companion) -> Result<Self, CliError> {
+        match Self::try_take(companion.clone())? {
+            Some(keeper) => Ok(keeper),
+            None => Err(CliError::new(
+                ErrorKind::Busy,
+                format!(
+                    "the companion of {} is already run by {}: stop that one first, or talk to it with `kael-runner send`",
+                    companion.config.resume_pointer_path.display(),
+                    companion.holder()
+                ),
+            )),
+        }
+    }
+
+    /// Takes the lock unless somebody has it.
+    pub fn try_take(companion: Companion) -> Result<Option<Self>, CliError> {
+        let Some(lock) = companion.try_hold()? else { return Ok(None) };
+        let queue = companion.queue()?;
+        let store = companion.store()?;
+        Ok(Some(Self { companion, queue, store, version: None, _lock: lock }))
+    }
+
+    /// Brings everything an earlier holder left unfinished to a definite state. Returns a line for
+    /// each thing that was done.
+    pub fn recover(&mut self) -> Result<Vec<String>, CliError> {
+        let mut told = self.recover_pointer_and_operations()?;
+        told.extend(self.settle_leftovers()?);
+        Ok(told)
+    }
+
+    /// One look at everything that the next decision depends on.
+    pub fn look(&self) -> Result<View, CliError> {
+        let queued = self.queue.messages_in(MessageState::Queued)?;
+        let debounce = self.companion.config.runner.debounce;
+        let youngest_remote = queued.iter().filter(|m| remote(&m.front)).map(|m| m.at).max();
+        let pending = self.pending_operation()?;
+        Ok(View {
+            request: self.queue.next_request()?.is_some(),
+            confirmed_operation: pending.as_ref().filter(|op| op.consent.is_some()).map(|op| op.id),
+            question_expires_at: pending.filter(|op| op.consent.is_none()).map(|op| self.expiry(&op)),
+            paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
+            held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),
+            open_turn: self.queue.open_turn()?.is_some(),
+            queued: queued.len(),
+            debounced_at: youngest_remote.map(|at| at.after(debounce)),
+            ..View::default()
+        })
+    }
+
+    /// Remembers which version of the CLI runs, for the rule that an unknown one makes `auto` ask.
+    pub fn note_version(&mut self, version: Option<&str>) {
+        self.version = version.map(str::to_owned);
+    }
+
+    /// The transcripts in the project folder, newest first.
+    pub(crate) fn sessions_by_age(&self) -> Vec<(SessionId, PathBuf)> {
+        let mut found: Vec<(SystemTime, SessionId, PathBuf)> = Vec::new();
+        for entry in std::fs::read_dir(&self.companion.config.project_dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let id = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            if let (Some(id), Some("jsonl")) = (id, path.extension().and_then(|e| e.to_str())) {
+                let age = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((age, id, path));
+            }
+        }
+        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.into_iter().map(|(_, id, path)| (id, path)).collect()
+    }
+}
+
+/// Messages of remote fronts wait for each other; what is typed or sent by hand goes at once.
+fn remote(front: &str) -> bool {
+    !matches!(front, "send" | "terminal")
+}

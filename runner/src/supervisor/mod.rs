@@ -1,0 +1,193 @@
+//! The loop of one companion (DESIGN 9): wait for a message, a decision or a signal; decide; act.
+//!
+//! One task owns the state. Signals and the doorbell send it events, the CLI's process is read by
+//! it during a turn, and everything that touches queue, operations or pointer goes through its
+//! [`Keeper`]. What to do next is decided by a pure function of one look ([`decide`]).
+
+mod decide;
+mod notify;
+mod pause;
+mod signals;
+mod turn;
+
+use std::time::Duration;
+
+use kael_core::clock::Timestamp;
+use tokio::net::UnixDatagram;
+use tokio::sync::mpsc;
+
+use crate::claude::binary::VersionCache;
+use crate::cli::error::CliError;
+use crate::companion::Companion;
+use crate::doorbell;
+use crate::keeper::Keeper;
+use crate::queue::{Hold, Setting};
+
+pub use decide::View;
+use decide::{Decision, decide, idle};
+use signals::SignalThread;
+
+/// What may happen while the loop waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// TERM or INT: finish the turn and leave; the second time leave at once.
+    Stop,
+    /// HUP.
+    Reload,
+    /// USR1.
+    PrintStatus,
+}
+
+/// How urgently we were told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    No,
+    AfterTurn,
+    Now,
+}
+
+/// The loop's state.
+pub struct Supervisor {
+    keeper: Keeper,
+    versions: VersionCache,
+    events: mpsc::UnboundedReceiver<Event>,
+    bell: UnixDatagram,
+    stop: Stop,
+    until_idle: bool,
+    failures: u32,
+    retry_at: Option<Timestamp>,
+    tick: Duration,
+    _signals: SignalThread,
+}
+
+impl Supervisor {
+    /// Takes the companion's lock, recovers what an earlier runner left, and gets ready to listen.
+    /// Must be called inside a tokio runtime.
+    pub fn start(companion: Companion, until_idle: bool) -> Result<Self, CliError> {
+        let mut keeper = Keeper::take(companion)?;
+        // Listen first, then look: a writer that rings between the two is not missed.
+        let bell = UnixDatagram::from_std(doorbell::listen(&keeper.companion.config.state_dir)?)?;
+        // Unbounded: a person sends a handful of signals, and the sender must never block.
+        let (sender, events) = mpsc::unbounded_channel();
+        let signals = SignalThread::start(sender)?;
+        for line in keeper.recover()? {
+            tracing::info!("{line}");
+        }
+        Ok(Self {
+            keeper,
+            versions: VersionCache::default(),
+            events,
+            bell,
+            stop: Stop::No,
+            until_idle,
+            failures: 0,
+            retry_at: None,
+            tick: notify::tick(),
+            _signals: signals,
+        })
+    }
+
+    /// Runs until told to stop, or with `until_idle` until nothing is left to do.
+    pub async fn run(mut self) -> Result<(), CliError> {
+        notify::ready();
+        tracing::info!(pointer = %self.keeper.companion.config.resume_pointer_path.display(), "ready");
+        let result = self.turn_until_stopped().await;
+        notify::stopping();
+        result
+    }
+
+    async fn turn_until_stopped(&mut self) -> Result<(), CliError> {
+        loop {
+            while let Ok(event) = self.events.try_recv() {
+                self.handle(event)?;
+            }
+            let view = self.look()?;
+            match decide(&view, self.now()) {
+                Decision::Stop => return Ok(()),
+                Decision::Answer => {
+                    if self.keeper.answer_next_request()? {
+                        self.failures = 0;
+                        self.retry_at = None;
+                    }
+                    self.ring_waiting();
+                }
+                Decision::Operate(operation) => {
+                    notify::status("rebuilding the session");
+                    let line = self.keeper.operate(operation)?;
+                    tracing::info!(%operation, "{line}");
+                    self.ring_waiting();
+                }
+                Decision::Expire => self.keeper.expire_question()?,
+                Decision::Turn => {
+                    notify::status("a turn is running");
+                    self.turn().await?;
+                    self.ring_waiting();
+                }
+                Decision::Wait(until) => {
+                    if self.until_idle && idle(&view) {
+                        return self.leave_idle();
+                    }
+                    notify::status("waiting for a message");
+                    self.wait(until).await?;
+                }
+            }
+            notify::alive();
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.keeper.companion.clock.now()
+    }
+
+    fn ring_waiting(&self) {
+        doorbell::ring_waiting(&self.keeper.companion.config.state_dir);
+    }
+
+    fn look(&self) -> Result<View, CliError> {
+        let mut view = self.keeper.look()?;
+        view.stopping = self.stop > Stop::No;
+        view.retry_at = self.retry_at;
+        Ok(view)
+    }
+
+    fn leave_idle(&self) -> Result<(), CliError> {
+        match self.keeper.queue.get::<Hold>(Setting::Hold)? {
+            Some(hold) => Err(CliError::failed(format!("the queue is held: {}", hold.reason))),
+            None => Ok(()),
+        }
+    }
+
+    async fn wait(&mut self, until: Option<Timestamp>) -> Result<(), CliError> {
+        let left = until.map_or(self.tick, |at| at.since(self.now()).min(self.tick));
+        let mut ring = [0; 64];
+        tokio::select! {
+            rung = self.bell.recv(&mut ring) => {
+                rung?;
+                // One look answers all rings so far.
+                while self.bell.try_recv(&mut ring).is_ok() {}
+            }
+            event = self.events.recv() => {
+                if let Some(event) = event {
+                    self.handle(event)?;
+                }
+            }
+            () = tokio::time::sleep(left) => {}
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), CliError> {
+        match event {
+            Event::Stop => {
+                self.stop = if self.stop == Stop::No { Stop::AfterTurn } else { Stop::Now };
+                tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
+            }
+            Event::Reload => tracing::warn!("the configuration is read at start only: restart the runner to apply it"),
+            Event::PrintStatus => {
+                let status = crate::cli::status::collect(&self.keeper.companion)?;
+                eprintln!("{}", crate::cli::status::text(&status));
+            }
+        }
+        Ok(())
+    }
+}
