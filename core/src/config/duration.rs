@@ -33,6 +33,7 @@ pub(super) fn from_text(text: &str) -> Result<Duration, String> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, after) = rest.split_at(digits);
+        let after = after.trim_start();
         let letters = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at(letters);
         let number: f64 =
@@ -80,7 +81,7 @@ mod tests {
             ("24h", 86_400_000),
             ("500ms", 500),
             ("1h30m", 5_400_000),
-            ("1h 30m", 5_400_000),
+            ("1 h 30m", 5_400_000),
             (" 1.5s ", 1_500),
             ("0s", 0),
             ("366d", 366 * 86_400_000),
@@ -95,7 +96,7 @@ mod tests {
         let said = |text: &str| from_text(text).unwrap_err();
         insta::assert_snapshot!(said(""), @r#"an empty text is no duration; write it like "20m""#);
         insta::assert_snapshot!(said("20"), @r#"a number in quotes needs a unit: "20s", or 20 without quotes"#);
-        insta::assert_snapshot!(said("20 分"), @r#"a number in quotes needs a unit: "20s", or 20 without quotes"#);
+        insta::assert_snapshot!(said("20 minutes"), @"the units of a duration are ms, s, m, h and d");
         insta::assert_snapshot!(said("20分"), @"the units of a duration are ms, s, m, h and d");
         insta::assert_snapshot!(said("-5s"), @r#"a duration is numbers with units, like "1h30m""#);
         insta::assert_snapshot!(said("1.2.3s"), @r#"a duration is numbers with units, like "1h30m""#);

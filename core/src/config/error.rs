@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Nothing was named and none of the usual places holds a file.
-    #[error("no configuration found{}; copy examples/pointer.toml to one of these places, or name a file with --config", list(.searched))]
+    #[error(
+        "no configuration found; copy examples/pointer.toml to one of these places, or name a file with --config:{}",
+        list(.searched)
+    )]
     NotFound {
         /// The places that were looked at, in order.
         searched: Vec<PathBuf>,
@@ -81,11 +84,7 @@ fn named(by: Option<&'static str>) -> String {
 }
 
 fn list(searched: &[PathBuf]) -> String {
-    if searched.is_empty() {
-        return String::new();
-    }
-    let lines: String = searched.iter().map(|path| format!("\n  {}", path.display())).collect();
-    format!("; looked at{lines}\n")
+    searched.iter().map(|path| format!("\n  {}", path.display())).collect()
 }
 
 fn located(path: &Path, problems: &[Problem]) -> String {

@@ -45,10 +45,18 @@ pub fn parse(text: &str, path: &Path, lookup: &Lookup<'_>) -> Result<Vec<Config>
         let origin = Origin { path: &path, original: lookup.is_original(&path), env: lookup.env };
         resolve_all(&mut reader, &layers, companions, &origin)
     } else {
-        // What a broken line was meant to say is unknown, so that nothing is concluded from it.
+        // What a broken line was meant to say is unknown, so that nothing is concluded from it; after
+        // a broken head the keys that follow are in another table than they seem.
         let faults: Vec<Problem> = faults.iter().map(|fault| syntax(text, fault)).collect();
         let line = |problem: &Problem| problem.at.map(|(line, _)| line);
-        reader.problems.retain(|problem| !faults.iter().any(|fault| line(fault) == line(problem)));
+        let head = |number: usize| {
+            text.lines().nth(number - 1).is_some_and(|line| line.trim_start().starts_with('['))
+        };
+        let broken_head = faults.iter().filter_map(line).filter(|number| head(*number)).min();
+        reader.problems.retain(|problem| {
+            line(problem) < Some(broken_head.unwrap_or(usize::MAX))
+                && !faults.iter().any(|fault| line(fault) == line(problem))
+        });
         let mut lines = Vec::new();
         for fault in faults {
             if !lines.contains(&line(&fault)) {
@@ -82,7 +90,7 @@ fn level(
         let (at, name) = (name.span(), name.get_ref().as_ref());
         let key = format!("{prefix}{name}");
         if let Some(layer) = layers.table(name) {
-            let Some(table) = reader.table(&key, value) else { continue };
+            let Some(table) = reader.table(&key, &format!("[{key}]"), value) else { continue };
             for (inner, value) in table {
                 let (at, inner) = (inner.span(), inner.get_ref().as_ref());
                 let key = format!("{key}.{inner}");
@@ -98,8 +106,14 @@ fn level(
         }
         match &mut companions {
             Some(companions) if name == COMPANION => companions.extend(read_companions(reader, value)),
+            Some(_) if name == "name" => {
+                reader.problem(&at, &key, "unknown key here; `name` belongs in [[companion]]");
+            }
             // Its name was read before its keys.
             None if name == "name" => {}
+            None if name == COMPANION => {
+                reader.problem(&at, &key, "a companion holds no further ones");
+            }
             _ => {
                 let mut known: Vec<&str> = TopLayer::KEYS.iter().map(|key| key.name).collect();
                 known.extend(Layers::TABLES.iter().map(|(name, _)| *name));
@@ -123,7 +137,7 @@ fn read_companions(reader: &mut Reader<'_>, value: &toml::Spanned<DeValue<'_>>) 
     let mut companions = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let place = format!("{COMPANION}[{index}]");
-        let Some(table) = reader.table(&place, item) else { continue };
+        let Some(table) = reader.table(&place, "[[companion]]", item) else { continue };
         let name = table.get("name").and_then(|value| {
             let name = reader.setting::<String>(
                 &format!("{place}.name"),

@@ -184,7 +184,7 @@ fn project_dir(
 /// What the way of switching needs of the other keys.
 fn fits_activation(reader: &mut Reader<'_>, layers: &Layers, top: &Top) {
     match top.activation {
-        Activation::Systemd if top.systemd_unit.is_none() => {
+        Activation::Systemd if top.systemd_unit.is_none() && !reader.blames("systemd_unit") => {
             let message = "`activation = \"systemd\"` needs `systemd_unit`, the unit in which claude runs";
             match &layers.top.activation {
                 Some(Given { at, key, .. }) => reader.problem(at, key, message),

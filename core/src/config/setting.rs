@@ -88,7 +88,7 @@ macro_rules! whole_numbers {
     )* };
 }
 
-whole_numbers!(i64: "a whole number", u64: "a whole number, 0 or more", u32: "a whole number, 0 or more");
+whole_numbers!(i64: "a whole number", u64: "a whole number, 0 or more", u32: "a whole number from 0 to 4294967295");
 
 /// `u8` is only used for percents.
 impl Setting for u8 {
@@ -121,14 +121,11 @@ impl Setting for bool {
 impl Setting for Duration {
     const EXPECTED: &'static str = "a duration: seconds, or a text such as \"20m\"";
 
-    fn read(value: &DeValue<'_>, _: &Places) -> Result<Self, Mismatch> {
+    fn read(value: &DeValue<'_>, places: &Places) -> Result<Self, Mismatch> {
         match value {
-            DeValue::Integer(number) => number
-                .as_str()
-                .parse()
-                .or_else(|_| i64::from_str_radix(number.as_str(), number.radix()).map(|whole| whole as f64))
+            DeValue::Integer(_) => u32::read(value, places)
                 .map_err(|_| Mismatch::expected(Self::EXPECTED, value))
-                .and_then(|seconds| duration::from_seconds(seconds).map_err(Mismatch::said)),
+                .and_then(|seconds| duration::from_seconds(f64::from(seconds)).map_err(Mismatch::said)),
             DeValue::Float(number) => number
                 .as_str()
                 .parse()
@@ -348,15 +345,23 @@ impl Reader<'_> {
         }
     }
 
-    /// The value as a table, or a problem.
+    /// Whether something is wrong with a key of this name, so that nothing more is concluded from it.
+    pub(super) fn blames(&self, name: &str) -> bool {
+        self.problems.iter().any(|problem| {
+            problem.key.as_deref().and_then(|key| key.rsplit('.').next()).is_some_and(|last| last == name)
+        })
+    }
+
+    /// The value as a table, or a problem; `written` is how its head should look.
     pub(super) fn table<'v, 'i>(
         &mut self,
         key: &str,
+        written: &str,
         value: &'v toml::Spanned<DeValue<'i>>,
     ) -> Option<&'v DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
-            let wrong = Mismatch::expected(&format!("a table, written [{key}]"), value.get_ref());
+            let wrong = Mismatch::expected(&format!("a table, written {written}"), value.get_ref());
             self.problem(&value.span(), key, wrong.message);
         }
         table
