@@ -29,7 +29,7 @@ pub(super) fn some_time(duration: &Duration) -> Result<(), String> {
 }
 
 /// A name that goes into an argv as a value and must not be read as an option.
-pub(super) fn plain_name(name: &String) -> Result<(), String> {
+pub(super) fn plain_name(name: &str) -> Result<(), String> {
     if name.trim().is_empty() {
         return Err("must not be empty".to_owned());
     }
@@ -40,7 +40,7 @@ pub(super) fn plain_name(name: &String) -> Result<(), String> {
 }
 
 pub(super) fn unit_name(name: &Option<String>) -> Result<(), String> {
-    name.as_ref().map_or(Ok(()), plain_name)
+    name.as_deref().map_or(Ok(()), plain_name)
 }
 
 /// What makes names of companions usable as folders, and readable in logs and commands.
@@ -71,7 +71,7 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
     Ok(regex)
 }
 
-pub(super) fn pattern(pattern: &String) -> Result<(), String> {
+pub(super) fn pattern(pattern: &str) -> Result<(), String> {
     compile(pattern).map(|_| ())
 }
 
@@ -81,7 +81,7 @@ const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 const CONTINUE: &str = "continues the newest session of the folder, whichever that is; \
                         use `--resume`, `{session_id}` so that the pointer decides";
 
-pub(super) fn resume_command(command: &Vec<String>) -> Result<(), String> {
+pub(super) fn resume_command(command: &[String]) -> Result<(), String> {
     if command.first().is_none_or(|program| program.is_empty() || program == SESSION_ID) {
         return Err("needs a program in front, as in [\"claude\", \"--resume\", \"{session_id}\"]".to_owned());
     }
@@ -131,7 +131,7 @@ pub(super) fn has_resume_pair(command: &[String]) -> bool {
 const SESSION_OPTIONS: [&str; 7] =
     ["--resume", "-r", "--continue", "-c", "--session-id", "--fork-session", "--resume-session-at"];
 
-pub(super) fn claude_args(args: &Vec<String>) -> Result<(), String> {
+pub(super) fn claude_args(args: &[String]) -> Result<(), String> {
     for argument in args {
         let option = argument.split_once('=').map_or(argument.as_str(), |(option, _)| option);
         if SESSION_OPTIONS.contains(&option) {
@@ -152,7 +152,7 @@ pub(super) fn env_names(env: &BTreeMap<String, String>) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn tags(tags: &Vec<String>) -> Result<(), String> {
+pub(super) fn tags(tags: &[String]) -> Result<(), String> {
     for tag in tags {
         if tag.is_empty() || !tag.chars().all(|c| c.is_ascii_alphanumeric() || "-_:.".contains(c)) {
             return Err("a tag is its name alone, without `<` and `>`".to_owned());
@@ -179,7 +179,7 @@ pub(super) fn not_a_token(path: &Option<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn web_address(url: &String) -> Result<(), String> {
+pub(super) fn web_address(url: &str) -> Result<(), String> {
     let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
         return Err("expected an address that begins with https:// or http://".to_owned());
     };

@@ -140,7 +140,7 @@ macro_rules! settings {
             ) -> bool {
                 match name {
                     $( stringify!($name) => {
-                        let check: Option<fn(&$ty) -> Result<(), String>> = settings!(@check $($check)?);
+                        let check: Option<Check<$ty>> = settings!(@check $ty $(, $check)?);
                         self.$name = reader.setting(key, value, check);
                         true
                     } )*
@@ -157,7 +157,7 @@ macro_rules! settings {
     (@default $flag:ident, $ty:ty, $default:expr, $original:expr) => {
         if $flag { $original } else { $default }
     };
-    (@check) => { None };
-    (@check $check:expr) => { Some($check) };
+    (@check $ty:ty) => { None };
+    (@check $ty:ty, $check:expr) => { Some(|value: &$ty| $check(value)) };
 }
 pub(super) use settings;

@@ -48,6 +48,9 @@ impl Mismatch {
     }
 }
 
+/// A bound of a single value: says what is wrong and what to do.
+pub(super) type Check<T> = fn(&T) -> Result<(), String>;
+
 /// A type that a key can have.
 pub(super) trait Setting: Sized {
     /// What the file must hold, as a message completes "expected ...".
@@ -330,7 +333,7 @@ impl Reader<'_> {
         &mut self,
         key: &str,
         value: &toml::Spanned<DeValue<'_>>,
-        check: Option<fn(&T) -> Result<(), String>>,
+        check: Option<Check<T>>,
     ) -> Option<Given<T>> {
         let read = T::read(value.get_ref(), self.places).and_then(|read| match check {
             Some(check) => check(&read).map(|()| read).map_err(Mismatch::said),

@@ -16,7 +16,7 @@ use super::choice::{
     SystemdScope,
 };
 use super::keys::{Effect, Key, Layer, settings};
-use super::setting::{Given, Reader, Setting};
+use super::setting::{Check, Given, Reader, Setting};
 
 /// Default of `poison_pattern` (DESIGN 6).
 const POISON: &str =
@@ -312,38 +312,27 @@ impl Layers {
             .chain(self.runner.given())
             .chain(self.claude.given())
             .chain(self.transcript.given());
-        let mut names: Vec<String> = keys.filter(|key| key.effect == Effect::Later).map(Key::path).collect();
-        let tables: [(&str, Option<&'static [Key]>, Vec<&'static Key>); 3] = [
-            (
-                "telegram",
-                self.telegram.as_ref().map(Layer::keys),
-                given(self.telegram.as_ref(), TelegramLayer::given),
-            ),
-            (
-                "archive",
-                self.archive.as_ref().map(Layer::keys),
-                given(self.archive.as_ref(), ArchiveLayer::given),
-            ),
-            (
-                "metrics",
-                self.metrics.as_ref().map(Layer::keys),
-                given(self.metrics.as_ref(), MetricsLayer::given),
-            ),
-        ];
-        for (name, keys, given) in tables {
-            let Some(keys) = keys else { continue };
-            if keys.iter().all(|key| key.effect != Effect::Works) {
-                names.push(format!("[{name}]"));
-            } else {
-                names.extend(given.into_iter().filter(|key| key.effect == Effect::Later).map(Key::path));
-            }
+        let mut names = later(keys);
+        if let Some(layer) = &self.telegram {
+            names.extend(later_table("telegram", TelegramLayer::KEYS, layer.given()));
+        }
+        if let Some(layer) = &self.archive {
+            names.extend(later_table("archive", ArchiveLayer::KEYS, layer.given()));
+        }
+        if let Some(layer) = &self.metrics {
+            names.extend(later_table("metrics", MetricsLayer::KEYS, layer.given()));
         }
         names
     }
 }
 
-fn given<L, I: Iterator<Item = &'static Key>>(layer: Option<&L>, given: fn(&L) -> I) -> Vec<&'static Key> {
-    layer.map(|layer| given(layer).collect()).unwrap_or_default()
+fn later(given: impl Iterator<Item = &'static Key>) -> Vec<String> {
+    given.filter(|key| key.effect == Effect::Later).map(Key::path).collect()
+}
+
+/// A table without any key that works is named as a whole, also when it is empty.
+fn later_table(name: &str, all: &[Key], given: impl Iterator<Item = &'static Key>) -> Vec<String> {
+    if all.iter().all(|key| key.effect == Effect::Later) { vec![format!("[{name}]")] } else { later(given) }
 }
 
 /// Every key of the configuration, in the order of its documentation, `[[companion]]`'s `name` aside.
