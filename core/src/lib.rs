@@ -6,4 +6,5 @@
 //! crate calls nobody back.
 
 pub mod clock;
+pub mod config;
 pub mod ids;
