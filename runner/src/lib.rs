@@ -1,5 +1,17 @@
 //! The acting half of Kael Runner: processes, queues, fronts and the command line.
+//!
+//! Fronts put messages into the [`queue`]; the [`supervisor`] takes them out, has the [`claude`]
+//! CLI answer them and stores the replies; the [`keeper`] is the one that may touch operations and
+//! the pointer, and asks `kael-core` for every decision about a transcript.
 
+pub mod claude;
+pub mod cli;
+pub mod companion;
 pub mod doorbell;
 pub mod envelope;
+pub mod facts;
+pub mod keeper;
 pub mod queue;
+pub mod standin;
+pub mod supervisor;
+pub mod versions;

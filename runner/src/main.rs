@@ -1,3 +1,7 @@
 //! The `kael-runner` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kael_runner::cli::main(std::env::args_os().collect())
+}

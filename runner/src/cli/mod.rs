@@ -1,0 +1,146 @@
+//! The command line: parsing, finding the companion, one file a command, errors and exit codes.
+
+pub mod args;
+mod demo;
+mod dirty;
+mod doctor;
+pub mod error;
+mod mcp;
+mod operations;
+mod output;
+mod plan;
+mod pointer;
+mod run;
+mod send;
+pub mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind as ClapErrorKind;
+use kael_core::config::{self, Lookup};
+
+use crate::claude::marked;
+use crate::companion::Companion;
+
+use args::{Cli, Command, Global};
+use error::{CliError, ErrorKind};
+use output::Output;
+
+/// The original's command, whose configuration and output stay valid (DESIGN 12).
+const ORIGINAL: &str = "kael-thread-rebuild";
+
+/// Runs a command line and returns its exit code. `arguments` begins with the program's name.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let name = arguments.first().map(std::path::Path::new).and_then(|path| path.file_name()).unwrap_or_default();
+    let original = name.to_str().is_some_and(|name| name.starts_with(ORIGINAL));
+    if name.to_str() == Some("claude") {
+        return crate::standin::main(arguments.into_iter().skip(1).collect());
+    }
+    let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
+        vec![ORIGINAL.into(), "mcp".into()]
+    } else {
+        arguments
+    };
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, original),
+    };
+    let output = Output { json: cli.global.json || original };
+    match dispatch(cli.command, &cli.global, original, output) {
+        Ok(code) => code,
+        Err(error) => {
+            output.print_error(&error);
+            // The original knows one kind of failure.
+            ExitCode::from(if original { 1 } else { error.kind.exit_code() })
+        }
+    }
+}
+
+fn usage(error: &clap::Error, original: bool) -> ExitCode {
+    let asked = matches!(error.kind(), ClapErrorKind::DisplayHelp | ClapErrorKind::DisplayVersion);
+    if original && !asked {
+        eprintln!("{}", serde_json::json!({ "ok": false, "error": error.to_string().trim() }));
+        return ExitCode::from(1);
+    }
+    // Printing can only fail when nobody reads.
+    error.print().unwrap_or_default();
+    ExitCode::from(if asked { 0 } else { ErrorKind::Usage.exit_code() })
+}
+
+fn dispatch(command: Command, global: &Global, original: bool, output: Output) -> Result<ExitCode, CliError> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        Command::StandInClaude { arguments } => return Ok(crate::standin::main(arguments)),
+        Command::Demo(args) => return demo::run(&args).map(done),
+        _ => {}
+    }
+    let companion = find_companion(global, original)?;
+    match command {
+        Command::Run(args) => run::run(companion, &args).map(done),
+        Command::Send(args) => send::run(&companion, args, &output).map(done),
+        Command::Status(args) => status::run(&companion, &args, &output).map(done),
+        Command::Doctor => doctor::run(&companion, &output),
+        Command::Dirty(args) => dirty::run(&companion, &args, &output).map(done),
+        Command::Plan(args) => plan::run(&companion, &args, &output),
+        Command::Pointer(args) => pointer::run(&companion, args, &output).map(done),
+        Command::Mcp => mcp::run(companion).map(done),
+        Command::Request(_)
+        | Command::Confirm(_)
+        | Command::Cancel(_)
+        | Command::Prepare(_)
+        | Command::Activate(_)
+        | Command::RollbackRequest(_)
+        | Command::Clear(_)
+        | Command::Retry
+        | Command::Skip
+        | Command::Pause
+        | Command::Continue => operations::run(&companion, command, &output).map(done),
+        Command::StandInClaude { .. } | Command::Demo(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn find_companion(global: &Global, original: bool) -> Result<Companion, CliError> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| CliError::failed(format!("could not find the working folder: {error}")))?;
+    let lookup = Lookup {
+        explicit: global.config.clone(),
+        env: &|name| std::env::var_os(name),
+        cwd,
+        called_as_original: original,
+    };
+    let configs =
+        config::load(&lookup).map_err(|error| CliError::from_error(ErrorKind::Configuration, &error))?;
+    let names: Vec<String> = configs.iter().filter_map(|config| config.name.clone()).collect();
+    let mut fitting = configs.into_iter().filter(|config| match &global.companion {
+        Some(wanted) => config.name.as_ref() == Some(wanted),
+        None => true,
+    });
+    match (fitting.next(), fitting.next()) {
+        (Some(config), None) => Ok(Companion::new(config)),
+        (None, _) => Err(CliError::new(
+            ErrorKind::Usage,
+            match names.is_empty() {
+                true => "the configuration has no named companions: leave --companion out".to_owned(),
+                false => format!("there is no such companion: the configuration has {}", names.join(", ")),
+            },
+        )),
+        (Some(_), Some(_)) => Err(CliError::new(
+            ErrorKind::Usage,
+            format!("the configuration has several companions ({}): name one with --companion", names.join(", ")),
+        )),
+    }
+}
+
+/// A human decides and speaks; the model must not do it for them (DESIGN 9 "Consent").
+fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
+    match marked::enclosing_invocation() {
+        None => Ok(()),
+        Some(_) => Err(CliError::refused(format!(
+            "`{command}` is for a human and was called from inside a turn of the companion: nothing was done. The \
+             model may ask with the tool thread_rebuild_request"
+        ))),
+    }
+}

@@ -1,0 +1,105 @@
+//! What only the queue knows about a transcript: which rows are ours, and what was said through us.
+//! The extractor trusts the first, the proof is held against the second (DESIGN 4, 6).
+
+use std::collections::HashSet;
+
+use kael_core::ids::SessionId;
+use kael_core::operation::{OpStore, OpState};
+use kael_core::rebuild::{Evidence, ReceivedEvidence, SentEvidence};
+use kael_core::transcript::OwnRows;
+use sha2::{Digest, Sha256};
+
+use crate::cli::error::CliError;
+use crate::queue::{Ending, Invocation, Queue};
+
+/// The rows our inbox sent, by what they are.
+pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
+    let mut own = OwnRows::default();
+    let all = queue.all_invocations()?;
+    let open = queue.open_turn()?.map(|turn| turn.id);
+    for (at, invocation) in all.iter().enumerate() {
+        let row = invocation.row_uuid.clone();
+        if invocation.note {
+            own.notes.insert(row);
+        } else if superseded(invocation, &all[at + 1..]) {
+            own.abandoned.insert(row);
+        } else {
+            if open == Some(invocation.turn) {
+                own.resend.insert(row.clone());
+            }
+            own.human.insert(row);
+        }
+    }
+    Ok(own)
+}
+
+/// Whether a later attempt of the same turn sent the words again under another uuid.
+fn superseded(invocation: &Invocation, later: &[Invocation]) -> bool {
+    later.iter().any(|other| {
+        other.turn == invocation.turn && !other.note && other.row_uuid != invocation.row_uuid
+    })
+}
+
+/// What was sent into and taken out of the conversation that `session` is the present end of.
+pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Evidence, CliError> {
+    let lineage = lineage(store, session)?;
+    let mut evidence = Evidence::default();
+    let mut answered = HashSet::new();
+    for invocation in queue.all_invocations()? {
+        let here = lineage.contains(&invocation.session) && invocation.ending == Some(Ending::Answered);
+        if !here || invocation.note {
+            continue;
+        }
+        answered.insert(invocation.turn);
+        evidence.sent.push(SentEvidence {
+            row_uuid: invocation.row_uuid.clone(),
+            text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
+        });
+    }
+    for reply in queue.all_replies()? {
+        if answered.contains(&reply.turn) {
+            evidence.received.push(ReceivedEvidence {
+                message_id: reply.part.message_id,
+                block_index: reply.part.block_index,
+                text_sha256: digest(&reply.part.words),
+            });
+        }
+    }
+    Ok(evidence)
+}
+
+/// The session and those it was rebuilt from, through all generations.
+pub fn lineage(store: &OpStore, session: SessionId) -> Result<HashSet<SessionId>, CliError> {
+    let operations = store.list()?;
+    let mut known = HashSet::from([session]);
+    let mut tip = session;
+    // Every step goes to an older session, so this ends after at most as many steps as operations.
+    for _ in 0..=operations.readable.len() {
+        let older = operations.readable.iter().find(|operation| {
+            matches!(operation.state, OpState::Activated { .. }) && operation.new_session == Some(tip)
+        });
+        match older.and_then(|operation| operation.source_session) {
+            Some(source) if known.insert(source) => tip = source,
+            _ => break,
+        }
+    }
+    Ok(known)
+}
+
+fn sent_texts(line: &[u8]) -> Vec<String> {
+    let value: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
+    let blocks = value.pointer("/message/content").and_then(serde_json::Value::as_array);
+    blocks
+        .into_iter()
+        .flatten()
+        .filter_map(|block| block.get("text")?.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn digest(text: &str) -> String {
+    let mut out = String::with_capacity(64);
+    for byte in Sha256::digest(text.as_bytes()) {
+        out.push_str(&format!("{byte:02x}"));
+    }
+    out
+}
