@@ -69,6 +69,7 @@ fn delays_hangs_and_broken_streams() {
     let asked = Instant::now();
     post(&stub, &ask("x", false));
     assert!(asked.elapsed() >= Duration::from_millis(80));
+    assert!(stub.last_main().at >= asked);
 
     stub.once(Reply::error_event("overloaded_error"));
     assert!(post(&stub, &ask("x", true)).1.contains("event: error"));
@@ -100,6 +101,7 @@ fn side_calls_are_no_conversation() {
     assert!(post(&stub, &side).1.contains("a title please"), "side calls get a summary and use up no rule");
     assert_eq!((stub.requests().len(), stub.main_requests().len()), (1, 0));
     assert!(post(&stub, &ask("x", false)).1.contains("for the conversation"));
+    assert_eq!(stub.last_main().index, 1, "positions count everything received");
 }
 
 #[test]
@@ -113,5 +115,6 @@ fn a_sandbox_ends_what_runs_in_it() {
     let path = format!("/proc/{orphan}/cmdline");
     wait_until("the orphan to end", || std::fs::read(&path).map_or(true, |line| line.is_empty()));
     let runner = Sandbox::new();
+    assert!(runner.state().is_dir());
     assert!(runner.runner().arg("stand-in-claude").arg("--version").output().unwrap().status.success());
 }

@@ -6,7 +6,6 @@
 //! stand-in's brain.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -18,12 +17,12 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::Response;
-use futures_util::stream;
 use kael_runner::standin::brain;
 use serde_json::{Value, json};
 use tokio::sync::mpsc as async_mpsc;
 
-use super::reply::{Reply, What, events};
+use super::answer::{stream_answer, whole};
+use super::reply::{Reply, What};
 use super::request::Request;
 
 type Rule = Box<dyn FnMut(&Request) -> Option<Reply> + Send>;
@@ -275,7 +274,7 @@ async fn message(shared: &Shared, request: &Request) -> Response {
         What::Blocks(blocks) => blocks.clone(),
         What::ErrorEvent(_) => vec![json!({"type": "text", "text": "this stream will"})],
     };
-    let message = whole(shared, request, &reply, blocks);
+    let message = whole(shared.next_id.fetch_add(1, Ordering::Relaxed), request, &reply, blocks);
     if request.body["stream"] == json!(true) {
         stream_answer(&reply, &message)
     } else {
@@ -283,81 +282,17 @@ async fn message(shared: &Shared, request: &Request) -> Response {
     }
 }
 
-/// The answer as one message, with ids of its own and figures that grow with the request.
-fn whole(shared: &Shared, request: &Request, reply: &Reply, mut blocks: Vec<Value>) -> Value {
-    let number = shared.next_id.fetch_add(1, Ordering::Relaxed);
-    let mut stop_reason = reply.stop_reason.clone().unwrap_or_else(|| "end_turn".into());
-    for (at, block) in blocks.iter_mut().enumerate() {
-        if block["type"] == "tool_use" {
-            block["id"] = json!(format!("toolu_stub{number:06}{at:02}"));
-            stop_reason = "tool_use".into();
-        }
-    }
-    let said = serde_json::to_string(&blocks).unwrap().chars().count();
-    // As with a warm prompt cache: most of the request is read from it, the rest is new.
-    let total = request.tokens();
-    let usage = reply.usage.clone().unwrap_or_else(|| {
-        json!({"input_tokens": total / 10, "cache_creation_input_tokens": total / 5,
-            "cache_read_input_tokens": total - total / 10 - total / 5, "output_tokens": said / 4 + 1})
-    });
-    json!({"id": format!("msg_stub{number:06}"), "type": "message", "role": "assistant",
-        "model": request.body["model"], "content": blocks, "stop_reason": stop_reason,
-        "stop_sequence": null, "usage": usage})
-}
-
-enum Step {
-    Frame(String),
-    Pause(super::gate::Gate),
-    Cut,
-}
-
-fn stream_answer(reply: &Reply, message: &Value) -> Response {
-    let mut frames = events(message);
-    if let What::ErrorEvent(kind) = &reply.what {
-        frames.truncate(3);
-        frames.push(("error".into(), error(kind, "made up by the stub")));
-    }
-    let mut steps = Vec::new();
-    for (at, (name, data)) in frames.into_iter().enumerate() {
-        if reply.cut_after == Some(at) {
-            steps.push(Step::Cut);
-            break;
-        }
-        if let Some((after, gate)) = &reply.pause
-            && *after == at
-        {
-            steps.push(Step::Pause(gate.clone()));
-        }
-        steps.push(Step::Frame(format!("event: {name}\ndata: {data}\n\n")));
-    }
-    let frames = stream::unfold(steps.into_iter(), |mut steps| async move {
-        loop {
-            match steps.next()? {
-                Step::Frame(frame) => return Some((Ok(Bytes::from(frame)), steps)),
-                Step::Pause(gate) => gate.pass().await,
-                Step::Cut => {
-                    let broken = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the script");
-                    return Some((Err(broken), Vec::new().into_iter()));
-                }
-            }
-        }
-    });
-    let mut response = answer(StatusCode::OK, Body::from_stream(frames));
-    response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
-    response
-}
-
-fn error(kind: &str, message: &str) -> Value {
+pub(crate) fn error(kind: &str, message: &str) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}})
 }
 
-fn json_answer(status: StatusCode, value: &Value) -> Response {
+pub(crate) fn json_answer(status: StatusCode, value: &Value) -> Response {
     let mut response = answer(status, Body::from(value.to_string()));
     response.headers_mut().insert("content-type", "application/json".parse().unwrap());
     response
 }
 
-fn answer(status: StatusCode, body: Body) -> Response {
+pub(crate) fn answer(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response

@@ -104,7 +104,9 @@ impl Reply {
     /// Adds a tool call; its id is given by the stub. The stop reason becomes `tool_use`.
     pub fn and_tool(mut self, name: &str, input: Value) -> Self {
         self.stop_reason = Some("tool_use".into());
-        self.and_block(json!({"type": "tool_use", "name": name, "input": input}))
+        let mut block = json!({"type": "tool_use", "name": name});
+        block["input"] = input;
+        self.and_block(block)
     }
 
     /// A header of an error, such as `retry-after`.

@@ -94,8 +94,10 @@ impl Invocation<'_> {
     }
 
     fn send_content(mut self, uuid: &str, content: Value) -> Self {
-        self.lines.push(json!({"type": "user", "message": {"role": "user", "content": content},
-            "parent_tool_use_id": null, "session_id": "", "uuid": uuid}));
+        let mut line = json!({"type": "user", "message": {"role": "user"}, "parent_tool_use_id": null,
+            "session_id": "", "uuid": uuid});
+        line["message"]["content"] = content;
+        self.lines.push(line);
         self
     }
 

@@ -13,7 +13,7 @@ pub fn rows(path: &Path) -> Vec<Value> {
 /// User and assistant rows as `U:text`, `A:text`, `A:<tool_use>`, `U:<tool_result>`, `A!text` for an
 /// API error, `A~text` for another synthetic row and `M:text` for a meta row; one entry a block.
 pub fn outline(path: &Path) -> Vec<String> {
-    rows(path).iter().flat_map(|row| outline_of(row)).collect()
+    rows(path).iter().flat_map(outline_of).collect()
 }
 
 fn outline_of(row: &Value) -> Vec<String> {
@@ -41,6 +41,25 @@ fn outline_of(row: &Value) -> Vec<String> {
 /// The row with this uuid.
 pub fn row(path: &Path, uuid: &str) -> Option<Value> {
     rows(path).into_iter().find(|row| row["uuid"] == uuid)
+}
+
+/// The row's uuid, its parent's, and so on up to the root.
+pub fn ancestry(path: &Path, uuid: &str) -> Vec<String> {
+    let mut line = vec![uuid.to_owned()];
+    while let Some(parent) =
+        line.last().and_then(|uuid| row(path, uuid)?["parentUuid"].as_str().map(str::to_owned))
+    {
+        assert!(!line.contains(&parent), "the chain of {uuid} runs in a circle");
+        line.push(parent);
+    }
+    line
+}
+
+/// The uuid of the last row that carries the result of a tool.
+pub fn last_result(path: &Path) -> String {
+    let rows = rows(path);
+    let last = rows.iter().rfind(|r| !r["toolUseResult"].is_null());
+    last.and_then(|r| r["uuid"].as_str()).expect("the transcript has no result of a tool").to_owned()
 }
 
 /// The uuid of the last assistant row that the model made.
@@ -80,9 +99,11 @@ impl Candidate {
     fn row(mut self, kind: &str, message: Value) -> Self {
         let parent = self.rows.last().map_or(Value::Null, |row| row["uuid"].clone());
         let second = self.rows.len();
-        self.rows.push(json!({"parentUuid": parent, "isSidechain": false, "type": kind, "message": message,
+        let mut row = json!({"parentUuid": parent, "isSidechain": false, "type": kind,
             "uuid": uuid::Uuid::new_v4(), "timestamp": format!("2026-01-02T03:04:{second:02}.000Z"),
-            "sessionId": self.session, "kael": {"v": 1}}));
+            "sessionId": self.session, "kael": {"v": 1}});
+        row["message"] = message;
+        self.rows.push(row);
         self
     }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::context::flat;
+use super::ending::synthetic;
 use super::session::Session;
-use super::turn::{Ending, Prompt, Runtime, synthetic};
+use super::turn::{Ending, Prompt, Runtime};
 
 /// Commands that are known here. Any other text with a slash in front reaches the model (measured on
 /// 2.1.332: `/foo bar` with a note beside it, `/home/me` as it is).

@@ -13,18 +13,20 @@
 //! | `noise` | the runtime text that surrounds a conversation |
 //! | `model` | who answers: a server over HTTP, or the brain |
 //! | `tools` | Bash and Read, really run |
-//! | `turn` | one turn; `resume` and `commands`: turns that begin otherwise |
+//! | `turn`, `ending` | one turn; `resume` and `commands`: turns that begin otherwise |
 //! | `output` | stdout: stream-json, json, text |
-//! | `brain`, `context` | the mind, and its view of a request |
+//! | `brain`, `questions`, `context` | the mind, and its view of a request |
 
 mod args;
 pub mod brain;
 mod commands;
 pub mod context;
+mod ending;
 mod model;
 mod noise;
 mod output;
 mod prompt;
+mod questions;
 mod resume;
 mod run;
 mod session;

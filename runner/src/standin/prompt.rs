@@ -50,9 +50,29 @@ pub(super) fn request(session: &Session, model: &str, system: &str, extra: Optio
     if let Some(content) = extra {
         push(&mut messages, "user", blocks_of(content));
     }
+    fill_missing_results(&mut messages);
     json!({"model": model, "max_tokens": 128_000, "system": [{"type": "text", "text": system}],
         "tools": super::noise::tools(), "messages": messages, "stream": true,
         "metadata": {"user_id": json!({"session_id": session.id}).to_string()}})
+}
+
+/// The API wants a result for every call: where the chain has none, one is made up.
+fn fill_missing_results(messages: &mut [Value]) {
+    for at in 1..messages.len() {
+        let (before, rest) = messages.split_at_mut(at);
+        let (Some(calls), Some(answer)) = (before.last(), rest.first_mut()) else { continue };
+        let Some(content) = answer["content"].as_array_mut() else { continue };
+        let missing: Vec<Value> = blocks_of(&calls["content"])
+            .into_iter()
+            .filter(|block| block["type"] == "tool_use")
+            .filter(|call| content.iter().all(|block| block["tool_use_id"] != call["id"]))
+            .map(|call| {
+                json!({"type": "tool_result", "tool_use_id": call["id"], "is_error": true,
+                    "content": "[Tool result missing due to internal error]"})
+            })
+            .collect();
+        content.splice(0..0, missing);
+    }
 }
 
 /// What attachments say: first-turn announcements are placed once, at the first user message.

@@ -4,8 +4,9 @@ use std::io;
 
 use serde_json::{Value, json};
 
+use super::ending::synthetic;
 use super::session::{Session, is_api_error, is_result, now};
-use super::turn::{self, Ending, Prompt, Runtime, synthetic};
+use super::turn::{self, Ending, Prompt, Runtime};
 
 const UNKNOWN_OUTCOME: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its outcome is unknown. Check whether it took effect before relying on it or running it again.]";
 

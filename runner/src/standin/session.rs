@@ -125,8 +125,9 @@ impl Session {
         rows
     }
 
-    /// The live chain from its root to the leaf. Results of parallel tool calls hang beside it and
-    /// are put after the call they belong to.
+    /// The live chain from its root to the leaf. A message with several tool calls does not stand in one
+    /// line: calls and results that hang beside it are put where they belong. A chain that ends with a
+    /// call is left as it is: its results are on another branch.
     pub(super) fn chain(&self) -> Vec<&Value> {
         let Some(leaf) = self.leaf.as_deref() else { return Vec::new() };
         let mut chain = self.ancestry(leaf);
@@ -135,33 +136,28 @@ impl Session {
         let mut whole = Vec::with_capacity(chain.len());
         for (at, row) in chain.iter().enumerate() {
             whole.push(*row);
-            let message = row["message"]["id"].as_str().filter(|_| row["type"] == "assistant");
-            let last_of_message =
-                chain.get(at + 1).is_none_or(|next| next["message"]["id"].as_str() != message);
-            if let Some(message) = message.filter(|_| last_of_message) {
-                whole.extend(self.results_beside(message, &on_chain));
+            let message = message_id(row);
+            let next = chain.get(at + 1);
+            if let (Some(message), Some(next)) = (message, next)
+                && message_id(next) != Some(message)
+            {
+                whole.extend(
+                    self.beside(message)
+                        .filter(|row| row["uuid"].as_str().is_some_and(|uuid| !on_chain.contains(uuid))),
+                );
             }
         }
         whole
     }
 
-    fn results_beside<'a>(
-        &'a self,
-        message: &'a str,
-        on_chain: &HashSet<&str>,
-    ) -> impl Iterator<Item = &'a Value> {
-        let calls: HashSet<&str> = self
-            .rows
-            .iter()
-            .filter(|row| row["message"]["id"].as_str() == Some(message))
-            .filter_map(|row| row["uuid"].as_str())
-            .collect();
-        let on_chain: HashSet<String> = on_chain.iter().map(|u| (*u).to_owned()).collect();
-        self.rows.iter().filter(move |row| {
-            is_result(row)
-                && row["parentUuid"].as_str().is_some_and(|parent| calls.contains(parent))
-                && row["uuid"].as_str().is_some_and(|uuid| !on_chain.contains(uuid))
-        })
+    /// All rows of a message, then the results of its tool calls.
+    fn beside<'a>(&'a self, message: &'a str) -> impl Iterator<Item = &'a Value> {
+        let parts: Vec<&Value> = self.rows.iter().filter(|row| message_id(row) == Some(message)).collect();
+        let calls: HashSet<&str> = parts.iter().filter_map(|row| row["uuid"].as_str()).collect();
+        let results = self.rows.iter().filter(move |row| {
+            is_result(row) && row["parentUuid"].as_str().is_some_and(|parent| calls.contains(parent))
+        });
+        parts.into_iter().chain(results)
     }
 
     /// A chain row by its uuid.
@@ -247,6 +243,11 @@ impl Session {
 fn is_chain(row: &Value) -> bool {
     row["isSidechain"] != true
         && matches!(row["type"].as_str(), Some("user" | "assistant" | "attachment" | "system"))
+}
+
+/// The id of the message that an assistant row is a part of.
+fn message_id(row: &Value) -> Option<&str> {
+    row["message"]["id"].as_str().filter(|_| row["type"] == "assistant")
 }
 
 /// Whether a row carries the result of a tool.

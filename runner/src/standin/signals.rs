@@ -26,6 +26,7 @@ pub(super) fn listen(session: Arc<Mutex<Session>>) -> io::Result<()> {
 
 /// Leaves the rows that the CLI leaves; a transcript that cannot be written is left as it is.
 fn end(session: &Mutex<Session>, signal: i32) -> i32 {
+    super::tools::end_running();
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     if !session.exists() {
         return if signal == SIGTERM { 143 } else { 0 };

@@ -4,12 +4,25 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 /// Internal first argument: this process becomes the shell of a tool, in a session of its own.
 pub(super) const SHELL: &str = "__tool-shell";
+
+/// The shell that runs at the moment, for a signal that ends the CLI; 0 when none does.
+static RUNNING: AtomicI32 = AtomicI32::new(0);
+
+/// Ends the tool that runs, as 2.1.332 does when it gets a SIGTERM itself (2.1.199 leaves it running).
+pub(super) fn end_running() {
+    if let Some(pid) = Pid::from_raw(RUNNING.load(Ordering::SeqCst)) {
+        // A shell that has not left our session yet leads no group; then nothing is there to end.
+        kill_process_group(pid, Signal::KILL).ok();
+    }
+}
 
 /// What a tool gave back.
 pub(super) struct Ran {
@@ -87,18 +100,22 @@ fn shell_out(command: &str, cwd: &Path, limit: Duration) -> std::io::Result<Shel
     shell.arg("stand-in-claude").arg(SHELL).arg(command).current_dir(cwd).stdin(Stdio::null());
     let mut child =
         shell.stdout(std::fs::File::create(&out)?).stderr(std::fs::File::create(&err)?).spawn()?;
+    let pid = Pid::from_child(&child);
+    RUNNING.store(pid.as_raw_nonzero().get(), Ordering::SeqCst);
     let until = Instant::now() + limit;
     let (code, interrupted) = loop {
         if let Some(status) = child.try_wait()? {
             break (status.code().unwrap_or(137), false);
         }
         if Instant::now() >= until {
+            end_running();
             child.kill()?;
             child.wait()?;
             break (137, true);
         }
         std::thread::sleep(Duration::from_millis(3));
     };
+    RUNNING.store(0, Ordering::SeqCst);
     let text = |path: &Path| std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned());
     let done = (code, text(&out)?, text(&err)?, interrupted);
     std::fs::remove_dir_all(&folder)?;

@@ -3,13 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::args::Args;
 use super::context::flat;
-use super::model::{Failure, Listener, Model};
+use super::ending::{self, Tally};
+use super::model::{Listener, Model};
 use super::output::Output;
 use super::session::Session;
 use super::{commands, noise, prompt, resume, session, tools};
@@ -88,7 +89,10 @@ pub(super) fn message(rt: &Runtime, message: &Prompt) -> io::Result<Ending> {
     let first = {
         let mut session = rt.session();
         enqueue(&mut session, &message.content)?;
-        resume::close_open_tail(&mut session)?;
+        // A branch that was asked for by `--resume-session-at` begins clean.
+        if rt.args.resume_at.is_none() {
+            resume::close_open_tail(&mut session)?;
+        }
         // The bookkeeping keeps the last text that a person could have typed.
         if !text.trim_start().starts_with('<') {
             session.last_prompt.clone_from(&text);
@@ -122,34 +126,12 @@ pub(super) fn enqueue(session: &mut Session, content: &Value) -> io::Result<()> 
     session.note(json!({"type": "queue-operation", "operation": "dequeue", "timestamp": session::now()}))
 }
 
-/// Sums of a turn for its result line.
-struct Tally {
-    begun: Instant,
-    api: Duration,
-    usage: [u64; 4],
-    rounds: u32,
-    text: String,
-    stop_reason: Value,
-    denials: Vec<Value>,
-}
-
-const USAGE: [&str; 4] =
-    ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"];
-
 /// Asks until the model has finished, running its tools in between. `extra` is a user text that stands
 /// in no row.
 pub(super) fn answer(rt: &Runtime, command: &str, extra: Option<&Value>, first: bool) -> io::Result<Ending> {
     let id = rt.id();
     let system = rt.system();
-    let mut tally = Tally {
-        begun: Instant::now(),
-        api: Duration::ZERO,
-        usage: [0; 4],
-        rounds: 0,
-        text: String::new(),
-        stop_reason: Value::Null,
-        denials: Vec::new(),
-    };
+    let mut tally = Tally::begin();
     loop {
         tally.rounds += 1;
         let request = prompt::request(&rt.session(), &rt.model_name, &system, extra);
@@ -176,24 +158,22 @@ pub(super) fn answer(rt: &Runtime, command: &str, extra: Option<&Value>, first: 
         tally.api += asked.elapsed();
         let message = match answer {
             Ok(message) => message,
-            Err(failure) => return fail(rt, command, &tally, &failure),
+            Err(failure) => return ending::fail(rt, command, &tally, &failure),
         };
-        for (sum, key) in tally.usage.iter_mut().zip(USAGE) {
-            *sum += message["usage"][key].as_u64().unwrap_or(0);
-        }
+        tally.add_usage(&message);
         tally.stop_reason = message["stop_reason"].clone();
         let calls = write_down(rt, &message, &mut tally)?;
         if first && tally.rounds == 1 && calls.is_empty() {
             rt.session().push(noise::after_first_answer(&system))?;
         }
         if calls.is_empty() {
-            return finish(rt, command, &tally);
+            return ending::finish(rt, command, &tally);
         }
         for (row, call) in calls {
             run_tool(rt, &row, &call, &mut tally)?;
         }
         if rt.args.max_turns.is_some_and(|most| tally.rounds >= most) {
-            return too_many_turns(rt, command, &tally);
+            return ending::too_many_turns(rt, command, &tally);
         }
     }
 }
@@ -238,97 +218,4 @@ fn run_tool(rt: &Runtime, row: &str, call: &Value, tally: &mut Tally) -> io::Res
         "toolUseResult": ran.detail, "sourceToolAssistantUUID": row}))?;
     rt.out.message(&rt.id(), "user", &uuid, &message);
     Ok(())
-}
-
-fn result(rt: &Runtime, command: &str, tally: &Tally, fields: &Value) -> Value {
-    let cost = cost(tally);
-    let total = {
-        let mut session = rt.session();
-        session.total_cost += cost;
-        session.total_cost
-    };
-    let usage: Value =
-        USAGE.iter().zip(tally.usage).map(|(key, sum)| ((*key).to_owned(), json!(sum))).collect();
-    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-    let mut result = json!({"type": "result", "subtype": "success", "is_error": false,
-        "duration_ms": ms(tally.begun.elapsed()), "duration_api_ms": ms(tally.api), "num_turns": tally.rounds,
-        "stop_reason": tally.stop_reason, "total_cost_usd": total, "usage": usage,
-        "modelUsage": {&rt.model_name: {"inputTokens": tally.usage[0], "outputTokens": tally.usage[3],
-            "cacheCreationInputTokens": tally.usage[1], "cacheReadInputTokens": tally.usage[2], "costUSD": total}},
-        "permission_denials": tally.denials, "terminal_reason": "completed", "api_error_status": null,
-        "user_message_uuid": command, "user_message_uuids": [command], "result_index": 0});
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        result[key] = value.clone();
-    }
-    result
-}
-
-/// Four dollars for a million tokens read, twenty for a million written.
-#[expect(clippy::cast_precision_loss, reason = "a price, not a count")]
-fn cost(tally: &Tally) -> f64 {
-    let read: u64 = tally.usage[..3].iter().sum();
-    read as f64 * 4e-6 + tally.usage[3] as f64 * 2e-5
-}
-
-fn finish(rt: &Runtime, command: &str, tally: &Tally) -> io::Result<Ending> {
-    let id = rt.id();
-    let result = result(rt, command, tally, &json!({"result": tally.text}));
-    rt.session().bookkeeping()?;
-    rt.out.result(&id, result);
-    rt.out.lifecycle(&id, command, "completed");
-    Ok(Ending::Fine)
-}
-
-fn fail(rt: &Runtime, command: &str, tally: &Tally, failure: &Failure) -> io::Result<Ending> {
-    let id = rt.id();
-    let text = failure.text(&rt.model_name, rt.model.gateway());
-    let message = synthetic(&text);
-    let row = uuid::Uuid::new_v4().to_string();
-    let mut early = json!({"type": "assistant", "message": message, "parent_tool_use_id": null, "uuid": row});
-    early["error"] = json!(failure.name());
-    early["is_api_error_message"] = json!(true);
-    rt.out.emit(&id, early);
-    let result = result(
-        rt,
-        command,
-        tally,
-        &json!({"is_error": true, "result": text, "api_error_status": failure.status,
-            "stop_reason": "stop_sequence", "terminal_reason": failure.terminal_reason()}),
-    );
-    {
-        let mut session = rt.session();
-        session.push(
-            json!({"uuid": row, "type": "assistant", "message": message, "error": failure.name(),
-            "isApiErrorMessage": true, "apiErrorStatus": failure.status, "apiErrorType": failure.kind,
-            "madeBy": "model"}),
-        )?;
-        session.bookkeeping()?;
-    }
-    rt.out.result(&id, result);
-    rt.out.lifecycle(&id, command, "cancelled");
-    Ok(Ending::Failed)
-}
-
-fn too_many_turns(rt: &Runtime, command: &str, tally: &Tally) -> io::Result<Ending> {
-    let id = rt.id();
-    let text = format!("Reached maximum number of turns ({})", rt.args.max_turns.unwrap_or_default());
-    let mut result = result(
-        rt,
-        command,
-        tally,
-        &json!({"subtype": "error_max_turns", "is_error": true, "terminal_reason": "max_turns", "errors": [text]}),
-    );
-    result["result"] = Value::Null;
-    rt.session().bookkeeping()?;
-    rt.out.result(&id, result);
-    rt.out.lifecycle(&id, command, "cancelled");
-    Ok(Ending::Failed)
-}
-
-/// A message that the runtime writes in the model's place.
-pub(super) fn synthetic(text: &str) -> Value {
-    json!({"id": uuid::Uuid::new_v4(), "type": "message", "role": "assistant", "model": "<synthetic>",
-        "content": [{"type": "text", "text": text}], "stop_reason": "stop_sequence", "stop_sequence": "",
-        "usage": {"input_tokens": 0, "output_tokens": 0, "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0}})
 }
