@@ -1,0 +1,168 @@
+//! Sessions, ids, flags and streams.
+
+use std::time::Duration;
+
+use kael_runner::standin::context::Role;
+use serde_json::{Value, json};
+
+use super::{fresh, view};
+use crate::stubs::gate::Gate;
+use crate::stubs::reply::Reply;
+use crate::support::PATIENCE;
+use crate::support::invocation::World;
+use crate::support::process::Running;
+use crate::support::subject::Subject;
+use crate::support::transcript;
+
+pub(super) fn says_which_version_it_is(world: &World) {
+    let mut command = world.claude();
+    command.arg("--version");
+    let outcome = Running::spawn(&mut command).wait(PATIENCE).expect_code(0);
+    let (version, maker) = outcome.lines[0].split_once(' ').unwrap();
+    assert_eq!(version, world.subject.version());
+    let expected = if world.subject == Subject::StandIn { "(kael stand-in)" } else { "(Claude Code)" };
+    assert_eq!(maker, expected);
+}
+
+pub(super) fn a_new_session_takes_our_id_and_our_uuid(world: &World) {
+    let (session, uuid) = (fresh(), fresh());
+    world.stub.on_text("灯笼", Reply::text("好的 🏮"));
+    let outcome = world.begin(&session, &uuid, "灯笼是绿色的").expect_code(0);
+
+    let result = outcome.result();
+    assert_eq!(result["session_id"], json!(session));
+    assert_eq!(result["result"], "好的 🏮");
+    assert_eq!((&result["is_error"], &result["subtype"]), (&json!(false), &json!("success")));
+    assert!(result["usage"]["output_tokens"].as_u64().unwrap() > 0, "{result}");
+
+    let replay = outcome.of_type("user").remove(0);
+    assert_eq!((&replay["uuid"], &replay["isReplay"]), (&json!(uuid), &json!(true)));
+    assert_eq!(view(world), ["U:灯笼是绿色的"]);
+
+    let path = world.sandbox.transcript(&session);
+    assert_eq!(transcript::outline(&path), ["U:灯笼是绿色的", "A:好的 🏮"]);
+    let row = transcript::row(&path, &uuid).unwrap();
+    assert_eq!((&row["parentUuid"], &row["sessionId"]), (&Value::Null, &json!(session)));
+    assert_eq!(row["version"], json!(world.subject.version()));
+    assert_eq!(row["promptSource"], "sdk");
+    assert!(transcript::rows(&path).iter().any(|r| r["type"] == "last-prompt"), "no bookkeeping at the end");
+}
+
+pub(super) fn a_resumed_session_grows_in_place(world: &World) {
+    let session = fresh();
+    world.stub.on_text("kite", Reply::text("noted"));
+    world.begin(&session, &fresh(), "my kite is blue").expect_code(0);
+    let path = world.sandbox.transcript(&session);
+    let before = std::fs::read(&path).unwrap();
+    world.stub.on_text("boat", Reply::text("also noted"));
+    world.resume(&session, &fresh(), "my boat is red").expect_code(0);
+
+    assert_eq!(view(world), ["U:my kite is blue", "A:noted", "U:my boat is red"]);
+    assert!(std::fs::read(&path).unwrap().starts_with(&before), "the file was not appended to");
+    assert_eq!(
+        std::fs::read_dir(world.sandbox.project_dir())
+            .unwrap()
+            .flatten()
+            .filter(|f| f.path().is_file())
+            .count(),
+        1
+    );
+    let requests = world.stub.main_requests();
+    assert!(requests[1].tokens() > requests[0].tokens(), "figures grow with the conversation");
+}
+
+pub(super) fn a_known_uuid_is_swallowed(world: &World) {
+    let (session, uuid) = (fresh(), fresh());
+    world.begin(&session, &uuid, "the first and only").expect_code(0);
+    let path = world.sandbox.transcript(&session);
+    let rows = transcript::outline(&path);
+    let outcome = world.resume(&session, &uuid, "the first and only").expect_code(0);
+    assert!(outcome.of_type("result").is_empty(), "{outcome:?}");
+    assert_eq!(outcome.of_type("user")[0]["isReplay"], json!(true));
+    assert_eq!(world.stub.main_requests().len(), 1);
+    assert_eq!(transcript::outline(&path), rows);
+}
+
+pub(super) fn an_unknown_id_is_refused(world: &World) {
+    let session = fresh();
+    let outcome = world.resume(&session, &fresh(), "anyone there").expect_code(1);
+    let wanted = format!("No conversation found with session ID: {session}");
+    assert!(outcome.stderr.contains(&wanted), "{outcome:?}");
+    let result = outcome.result();
+    assert_eq!((&result["subtype"], &result["is_error"]), (&json!("error_during_execution"), &json!(true)));
+    assert_eq!(result["errors"], json!([wanted]));
+    assert!(world.stub.main_requests().is_empty());
+}
+
+pub(super) fn an_id_in_use_is_refused(world: &World) {
+    let session = fresh();
+    world.begin(&session, &fresh(), "one").expect_code(0);
+    let outcome = world.begin(&session, &fresh(), "two").expect_code(1);
+    assert!(
+        outcome.stderr.contains(&format!("Error: Session ID {session} is already in use.")),
+        "{outcome:?}"
+    );
+    assert_eq!(world.stub.main_requests().len(), 1);
+}
+
+pub(super) fn an_unknown_flag_is_refused(world: &World) {
+    let outcome = world.invoke().args(["--frobnicate"]).send(&fresh(), "x").run().expect_code(1);
+    assert!(outcome.stderr.contains("error: unknown option '--frobnicate'"), "{outcome:?}");
+    let both = world.invoke().args(["--resume", &fresh(), "--session-id", &fresh()]).run().expect_code(1);
+    assert!(
+        both.stderr.contains("--session-id with --continue or --resume also needs --fork-session"),
+        "{both:?}"
+    );
+}
+
+pub(super) fn two_lines_are_two_turns(world: &World) {
+    let session = fresh();
+    let outcome =
+        world.invoke().args(["--session-id", &session]).send(&fresh(), "one").send(&fresh(), "two").run();
+    assert_eq!(outcome.expect_code(0).of_type("result").len(), 2);
+    assert_eq!(world.stub.last_main().texts(Role::User), ["one", "two"]);
+}
+
+pub(super) fn a_fork_takes_a_new_id_and_the_same_rows(world: &World) {
+    let (session, fork, uuid) = (fresh(), fresh(), fresh());
+    world.stub.on_text("seed", Reply::text("seeded"));
+    world.begin(&session, &uuid, "seed").expect_code(0);
+    let before = std::fs::read(world.sandbox.transcript(&session)).unwrap();
+    let forked = world.invoke().args(["--resume", &session, "--fork-session", "--session-id", &fork]);
+    forked.send(&fresh(), "on another line").run().expect_code(0);
+    assert_eq!(view(world), ["U:seed", "A:seeded", "U:on another line"]);
+    assert_eq!(std::fs::read(world.sandbox.transcript(&session)).unwrap(), before);
+    let row = transcript::row(&world.sandbox.transcript(&fork), &uuid).unwrap();
+    assert_eq!(row["sessionId"], json!(fork));
+}
+
+pub(super) fn plain_text_works(world: &World) {
+    let session = fresh();
+    world.stub.on_text("seed", Reply::text("seeded"));
+    let mut command = world.claude();
+    command.args(["-p", "--session-id", &session]);
+    let mut running = Running::spawn(&mut command);
+    running.write("seed\n").close();
+    let outcome = running.wait(PATIENCE).expect_code(0);
+    assert_eq!(outcome.lines, ["seeded"]);
+    assert!(outcome.took < Duration::from_secs(30));
+}
+
+pub(super) fn partial_messages_are_streamed(world: &World) {
+    let session = fresh();
+    world.stub.on_text("stream", Reply::text("a reply in four pieces"));
+    let gate = Gate::new();
+    world.stub.on_text("stream", Reply::text("a reply in four pieces").pause_after(4, &gate));
+    let streaming = world.invoke().args(["--session-id", &session, "--include-partial-messages"]);
+    let running = streaming.send(&fresh(), "stream it").spawn();
+    let is_delta = |line: &str| line.contains("\"stream_event\"") && line.contains("text_delta");
+    running.wait_line("delta before the end of the message", PATIENCE, is_delta);
+    gate.open();
+    let outcome = running.wait(PATIENCE).expect_code(0);
+    let events: Vec<Value> = outcome.of_type("stream_event").iter().map(|l| l["event"].clone()).collect();
+    let kinds: Vec<&str> = events.iter().filter_map(|e| e["type"].as_str()).collect();
+    assert_eq!(kinds.first(), Some(&"message_start"));
+    assert_eq!(kinds.last(), Some(&"message_stop"));
+    let text: String = events.iter().filter_map(|e| e["delta"]["text"].as_str()).collect();
+    assert_eq!(text, "a reply in four pieces");
+}
