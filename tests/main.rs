@@ -6,6 +6,8 @@
 )]
 
 #[cfg(test)]
+mod companion;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod stub_suite;

@@ -1,5 +1,6 @@
 //! What every suite needs: a private world to run in, processes with deadlines, both subjects.
 
+pub mod companion;
 pub mod invocation;
 pub mod process;
 pub mod sandbox;

@@ -1,0 +1,234 @@
+//! What must not be taken for a reply, must not double a message, and must not lose one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use kael_runner::standin::context::Role;
+use rustix::process::Signal;
+
+use crate::stubs::gate::Gate;
+use crate::stubs::reply::Reply;
+use crate::support::companion::Companion;
+use crate::support::process::Running;
+use crate::support::subject::Subject;
+use crate::support::{PATIENCE, wait_until};
+
+fn subjects() -> Vec<Subject> {
+    let mut all = vec![Subject::StandIn];
+    all.extend(Subject::real("2.1.332"));
+    all.extend(Subject::real("2.1.199"));
+    all
+}
+
+fn on_each(scenario: impl Fn(&Companion)) {
+    for subject in subjects() {
+        eprintln!("on {subject:?}");
+        scenario(&Companion::new(subject, "", "rebuild = \"off\""));
+    }
+}
+
+/// The human texts of the last request that hold these words.
+fn heard(companion: &Companion, words: &str) -> usize {
+    companion.world.stub.last_main().texts(Role::User).iter().filter(|text| text.contains(words)).count()
+}
+
+#[test]
+fn an_api_error_is_no_reply_and_the_message_is_answered_once() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        stub.on_text("hello", Reply::text("Hello yourself."));
+        stub.on_text("cloudy", Reply::text("It will clear up."));
+        stub.on_text_times("cloudy", 1, Reply::error(500, "api_error", "an internal error"));
+        let runner = companion.start();
+        assert_eq!(companion.say("hello"), "Hello yourself.");
+        assert_eq!(companion.say("it is cloudy"), "It will clear up.");
+        assert_eq!(heard(companion, "it is cloudy"), 1, "the message is in the request once");
+        let last = stub.last_main();
+        assert_eq!(last.occurrences("an internal error"), 0);
+        assert_eq!(last.occurrences("No response requested"), 0);
+        assert_eq!(companion.say("hello again"), "Hello yourself.");
+        assert_eq!(heard(companion, "it is cloudy"), 1, "and once in the next one");
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn a_first_turn_that_fails_begins_another_session_and_the_pointer_follows() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        stub.on_text("the very first", Reply::text("Welcome."));
+        stub.on_text_times("the very first", 1, Reply::error(500, "api_error", "an internal error"));
+        let runner = companion.start();
+        assert_eq!(companion.say("the very first"), "Welcome.");
+        assert_eq!(heard(companion, "the very first"), 1);
+        let history = companion.history();
+        assert_eq!(history.last().unwrap().1, companion.session());
+        assert_eq!(companion.say("the very first, again"), "Welcome.");
+        assert_eq!(stub.last_main().texts(Role::User).len(), 2, "both are in one conversation");
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn a_kill_of_runner_and_cli_before_the_answer_neither_loses_nor_doubles_the_message() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        let gate = Gate::new();
+        stub.on_text("hello", Reply::text("Hello yourself."));
+        stub.on_text("slow", Reply::text("At last."));
+        stub.on_text_times("slow", 1, Reply::text("Never seen.").gate(&gate));
+        let runner = companion.start();
+        companion.say("hello");
+        companion.run(&["send", "--key", "slow-1", "a slow one"]).expect_code(0);
+        gate.wait_reached(PATIENCE);
+        runner.signal(Signal::KILL);
+        runner.wait(PATIENCE);
+        for pid in companion.world.sandbox.survivors() {
+            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
+        }
+        let runner = companion.start();
+        let reply = companion.run(&["send", "--wait", "--key", "slow-1", "a slow one"]).expect_code(0);
+        assert_eq!(reply.lines, ["At last."]);
+        assert_eq!(heard(companion, "a slow one"), 1);
+        assert_eq!(stub.last_main().occurrences("No response requested"), 0);
+        companion.say("hello again");
+        assert_eq!(heard(companion, "a slow one"), 1);
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn an_orphan_that_finishes_its_answer_is_a_receipt() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        let gate = Gate::new();
+        stub.on_text("slow", Reply::text("Answered by the orphan.").gate(&gate));
+        let runner = companion.start();
+        companion.run(&["send", "--key", "slow-1", "a slow one"]).expect_code(0);
+        gate.wait_reached(PATIENCE);
+        runner.signal(Signal::KILL);
+        runner.wait(PATIENCE);
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            gate.open();
+        });
+        let runner = companion.start();
+        opener.join().unwrap();
+        let reply = companion.run(&["send", "--wait", "--key", "slow-1", "a slow one"]).expect_code(0);
+        assert_eq!(reply.lines, ["Answered by the orphan."]);
+        assert_eq!(stub.main_requests().len(), 1, "nothing was asked twice");
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn a_refusal_that_stays_holds_the_queue_and_says_so_and_retry_goes_on() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"\nmax_attempts = 2");
+    let stub = &companion.world.stub;
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    let runner = companion.start();
+    companion.say("hello");
+    stub.on_text("hello", Reply::error(400, "invalid_request_error", "messages: nonsense"));
+    let failed = companion.run(&["send", "--wait", "--key", "k", "hello again"]).expect_code(1);
+    assert!(failed.stderr.contains("the queue is held") && failed.stderr.contains("kael-runner retry"), "{}", failed.stderr);
+    let status = companion.json(&["status"]);
+    assert!(status["hold"]["reason"].as_str().unwrap().contains("failed 2 times"), "{status:#}");
+    assert_eq!(status["messages"]["delivering"], 1, "the message stays");
+    stub.clear_rules();
+    stub.on_text("hello", Reply::text("Better now."));
+    companion.json(&["retry"]);
+    let reply = companion.run(&["send", "--wait", "--key", "k", "hello again"]).expect_code(0);
+    assert_eq!(reply.lines, ["Better now."]);
+    assert_eq!(heard(&companion, "hello again"), 1);
+    companion.stop(runner);
+}
+
+/// A program that stands where the CLI is expected.
+fn impostor(companion: &Companion, script: &str) {
+    let path = companion.world.sandbox.path("bin/claude");
+    fs::remove_file(&path).unwrap();
+    let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '2.1.332 (impostor)'; exit; }}\n{script}\n");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn what_an_impostor_prints_is_no_reply() {
+    let session = "11111111-2222-4333-8444-555555555555";
+    let result = |id: &str| {
+        format!(r#"echo '{{"type":"result","subtype":"success","is_error":false,"result":"I am fake","session_id":"{id}"}}'"#)
+    };
+    for (script, told) in [
+        (format!("cat >/dev/null; {}", result("$KAEL_NOTHING")), "holds no answer"),
+        (format!("cat >/dev/null; {}", result(session)), "ran in 11111111-2222-4333-8444-555555555555"),
+        ("cat >/dev/null; echo 'it went wrong' >&2; exit 7".to_owned(), "exit status: 7): it went wrong"),
+        ("echo garbage; exit 0".to_owned(), "without a result"),
+    ] {
+        let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"\nmax_attempts = 1");
+        // The second script reports a session that nobody asked for; the first none at all.
+        let script = script.replace(r#","session_id":"$KAEL_NOTHING""#, "");
+        impostor(&companion, &script);
+        companion.run(&["send", "hello"]).expect_code(0);
+        let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
+        assert!(outcome.stderr.contains(told), "{told:?} in {}", outcome.stderr);
+        assert!(companion.refused(&["pointer", "show"], 1).contains("there is no resume pointer"));
+        assert_eq!(companion.json(&["status"])["messages"]["delivering"], 1);
+    }
+}
+
+#[test]
+fn a_vanished_session_holds_the_queue_and_no_fresh_one_is_begun() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    companion.run(&["send", "hello"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    let session = companion.session();
+    let transcript = companion.world.sandbox.transcript(&session);
+    let aside = companion.world.sandbox.path("aside.jsonl");
+    fs::rename(&transcript, &aside).unwrap();
+    companion.run(&["send", "are you there?"]).expect_code(0);
+    let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
+    assert!(outcome.stderr.contains("there is no transcript"), "{}", outcome.stderr);
+    assert_eq!(companion.session(), session, "the pointer stays");
+    fs::rename(&aside, &transcript).unwrap();
+    companion.json(&["retry"]);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    assert_eq!(companion.json(&["status"])["messages"]["answered"], 2);
+
+    fs::remove_file(companion.world.sandbox.state().join("resume_session")).unwrap();
+    companion.run(&["send", "and now?"]).expect_code(0);
+    let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
+    assert!(outcome.stderr.contains("is gone although it has a history"), "{}", outcome.stderr);
+    companion.json(&["pointer", "set", &session, "--expect", "none"]);
+    companion.json(&["retry"]);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    assert_eq!(companion.session(), session);
+}
+
+#[test]
+fn a_second_runner_is_refused_and_told_who_holds_the_lock() {
+    let companion = Companion::new(Subject::StandIn, "", "");
+    let runner = companion.start();
+    let error = companion.refused(&["run"], 6);
+    assert!(error.contains(&format!("{}", runner.pid().as_raw_nonzero())), "{error}");
+    companion.stop(runner);
+}
+
+#[test]
+fn an_interrupted_wait_ends_with_the_runner_and_the_message_is_answered_by_the_next() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"\nstop_timeout = \"1s\"");
+    let stub = &companion.world.stub;
+    let gate = Gate::new();
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    stub.on_text_times("hello", 1, Reply::hang());
+    let runner = companion.start();
+    let waiting = Running::spawn(&mut companion.command(&["send", "--wait", "hello"]));
+    stub.wait_main(1, PATIENCE);
+    runner.signal(Signal::TERM);
+    runner.wait(PATIENCE).expect_code(0);
+    wait_until("nothing of the turn lives", || companion.world.sandbox.survivors().len() <= 1);
+    let runner = companion.start();
+    assert_eq!(waiting.wait(PATIENCE).expect_code(0).lines, ["Hello yourself."]);
+    assert_eq!(heard(&companion, "hello"), 1);
+    drop(gate);
+    companion.stop(runner);
+}

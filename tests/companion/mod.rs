@@ -1,0 +1,5 @@
+//! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
+
+mod conversation;
+mod failures;
+mod queue;
