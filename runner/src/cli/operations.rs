@@ -1,0 +1,187 @@
+//! The commands that change something: asked of a living runner, or done here when none lives.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use kael_core::operation::{OpStore, Operation};
+use serde_json::{Value, json};
+
+use crate::companion::Companion;
+use crate::doorbell::{self, WaitingBell};
+use crate::keeper::{Keeper, outcome_line};
+use crate::queue::RequestKind;
+
+use super::args::Command;
+use super::error::{CliError, ErrorKind};
+use super::output::Output;
+
+/// Runs the command.
+pub fn run(companion: &Companion, command: Command, output: &Output) -> Result<(), CliError> {
+    let (kind, arguments) = request(companion, command)?;
+    let answer = perform(companion, kind, &arguments)?;
+    output.print(&answer, || {
+        let id = answer.pointer("/operation/id").and_then(Value::as_str);
+        let next = answer["next"].as_str().unwrap_or("done");
+        id.map_or_else(|| next.to_owned(), |id| format!("operation {id}: {next}"))
+    })
+}
+
+fn request(companion: &Companion, command: Command) -> Result<(RequestKind, Value), CliError> {
+    let by = "a human at the command line";
+    Ok(match command {
+        Command::Request(args) => {
+            let confirmed = word(args.confirm.as_deref(), "REBUILD", "request")?;
+            if confirmed {
+                super::refuse_inside_invocation("request --confirm REBUILD")?;
+            }
+            (RequestKind::Request, json!({ "reason": args.reason, "by": by, "confirmed": confirmed }))
+        }
+        Command::Confirm(args) => {
+            super::refuse_inside_invocation("confirm")?;
+            let digest = if args.yes { None } else { Some(ask(companion)?) };
+            (RequestKind::Confirm, json!({ "operation": args.operation, "by": by, "digest": digest }))
+        }
+        Command::Cancel(args) => {
+            word(Some(&args.confirm), "CANCEL", "cancel")?;
+            (RequestKind::Cancel, json!({ "operation": args.operation }))
+        }
+        Command::Prepare(args) => {
+            if let Some(transcript) = &args.transcript {
+                must_be_current(companion, transcript)?;
+            }
+            (RequestKind::Prepare, json!({ "operation": args.operation }))
+        }
+        Command::Activate(args) => {
+            super::refuse_inside_invocation("activate")?;
+            (RequestKind::Activate, json!({ "operation": args.operation }))
+        }
+        Command::RollbackRequest(args) => {
+            super::refuse_inside_invocation("rollback-request")?;
+            word(Some(&args.confirm), "ROLLBACK", "rollback-request")?;
+            (RequestKind::Rollback, json!({ "operation": args.operation }))
+        }
+        Command::Clear(args) => {
+            super::refuse_inside_invocation("clear")?;
+            (RequestKind::Clear, json!({ "operation": args.operation, "by": by }))
+        }
+        Command::Retry => (RequestKind::Retry, json!({})),
+        Command::Skip => {
+            super::refuse_inside_invocation("skip")?;
+            (RequestKind::Skip, json!({}))
+        }
+        Command::Pause => (RequestKind::Pause, json!({})),
+        Command::Continue => (RequestKind::Continue, json!({})),
+        other => return Err(CliError::failed(format!("{other:?} is not a request"))),
+    })
+}
+
+/// Whether the word was given; another one is an error, so that a typing mistake is not a no.
+fn word(given: Option<&str>, wanted: &str, command: &str) -> Result<bool, CliError> {
+    match given {
+        None => Ok(false),
+        Some(word) if word == wanted => Ok(true),
+        Some(word) => Err(CliError::new(
+            ErrorKind::Usage,
+            format!("--confirm must be exactly {wanted}, not {word:?}: nothing was done ({command})"),
+        )),
+    }
+}
+
+fn must_be_current(companion: &Companion, transcript: &std::path::Path) -> Result<(), CliError> {
+    let session = companion.pointer.read()?.session();
+    let current = session.map(|session| companion.transcript(session));
+    let same = current.as_ref().is_some_and(|current| {
+        matches!((current.canonicalize(), transcript.canonicalize()), (Ok(a), Ok(b)) if a == b)
+    });
+    if same {
+        return Ok(());
+    }
+    Err(CliError::refused(format!(
+        "{} is not the transcript that the pointer names ({}): only that one can be switched; `plan --transcript` takes any",
+        transcript.display(),
+        current.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+    )))
+}
+
+/// Shows the plan and asks; gives the digest of what was shown.
+fn ask(companion: &Companion) -> Result<String, CliError> {
+    if !std::io::stdin().is_terminal() {
+        return Err(CliError::new(
+            ErrorKind::Usage,
+            "`confirm` asks at a terminal: say --yes where there is none",
+        ));
+    }
+    let plan = super::plan::make(companion, None, None)?;
+    let blocked = plan.blocked_reason();
+    if !blocked.is_empty() {
+        return Err(CliError::refused(format!("a rebuild is not possible now: {blocked}")));
+    }
+    for line in crate::keeper::figures(&plan) {
+        eprintln!("{line}");
+    }
+    eprint!("Rebuild the session? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "j" | "ja" | "是" | "好") {
+        return Ok(plan.digest());
+    }
+    Err(CliError::refused("not confirmed: nothing was done, the question stays open"))
+}
+
+/// Has a request carried out, by the living runner or here.
+pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Value, CliError> {
+    loop {
+        if let Some(mut keeper) = Keeper::try_take(companion.clone())? {
+            keeper.recover()?;
+            let answer = keeper.perform(kind, arguments);
+            doorbell::ring_waiting(&companion.config.state_dir);
+            return answer;
+        }
+        if let Some(answer) = ask_runner(companion, kind, arguments)? {
+            return CliError::from_answer(&answer).map_or(Ok(answer), Err);
+        }
+    }
+}
+
+/// Leaves the request with the runner and waits; `None` when the runner went away without an answer.
+fn ask_runner(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Option<Value>, CliError> {
+    use kael_core::clock::Clock;
+    let mut queue = companion.queue()?;
+    let bell = WaitingBell::hang(&companion.config.state_dir)?;
+    let id = queue.leave_request(kind, arguments, companion.clock.now())?;
+    doorbell::ring(&companion.config.state_dir);
+    let started = std::time::Instant::now();
+    let mut told = false;
+    loop {
+        if let Some(answer) = queue.request_answer(id)? {
+            return Ok(Some(answer));
+        }
+        if !companion.runner_lives()? && queue.withdraw_request(id)? {
+            return Ok(None);
+        }
+        if !told && started.elapsed() > std::time::Duration::from_secs(2) {
+            eprintln!("waiting for the runner ({}) to finish its turn", companion.holder());
+            told = true;
+        }
+        bell.wait(None)?;
+    }
+}
+
+/// The operation of this id, or the start of a message that says what ids look like.
+pub fn find(store: &OpStore, id: &str) -> Result<Operation, CliError> {
+    let id = id.parse().map_err(|error| CliError::from_error(ErrorKind::Usage, &error))?;
+    Ok(store.load(id)?)
+}
+
+/// An operation for people.
+#[must_use]
+pub fn text(operation: &Operation) -> String {
+    let mut lines = vec![format!("operation {} {}: {}", operation.id, operation.status(), outcome_line(operation))];
+    for reason in &operation.reasons {
+        lines.push(format!("  asked for by {}: {reason}", operation.requested_by));
+    }
+    for step in &operation.history {
+        lines.push(format!("  {}  {} -> {}  ({})", step.at, step.from, step.to, step.event));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,288 @@
+//! Operations, as the lock holder runs them: consent, the worker, recovery.
+
+use std::collections::HashSet;
+
+use kael_core::clock::Timestamp;
+use kael_core::ids::{OperationId, SessionId};
+use kael_core::operation::{
+    self, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status, Worker,
+};
+use kael_core::pointer::PointerValue;
+use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
+use kael_core::switch::LiveProcesses;
+
+use crate::claude::live;
+use crate::cli::error::{CliError, ErrorKind};
+use crate::facts;
+use crate::settings::{extract_rules, rebuild_settings};
+
+use super::Keeper;
+
+impl Keeper {
+    /// The operation that waits for a yes or for its turn.
+    pub(super) fn pending_operation(&self) -> Result<Option<Operation>, CliError> {
+        let active = self.store.active()?;
+        Ok(active.filter(|op| matches!(op.status(), Status::Pending | Status::RollbackPending)))
+    }
+
+    /// When the question to a human runs out.
+    pub(super) fn expiry(&self, operation: &Operation) -> Timestamp {
+        operation.created_at.after(self.companion.config.runner.ask_expires)
+    }
+
+    /// Withdraws a question that nobody has answered in time.
+    pub fn expire_question(&mut self) -> Result<(), CliError> {
+        let Some(operation) = self.pending_operation()? else { return Ok(()) };
+        self.store.lock()?.cancel(operation.id, self.now())?;
+        tracing::info!(operation = %operation.id, "nobody answered within ask_expires: the question is withdrawn");
+        self.remember_told()
+    }
+
+    /// The plan of the session that is current now.
+    pub fn plan_now(&self, operation: Option<OperationId>) -> Result<Plan, CliError> {
+        let session = self.current_session()?;
+        let config = &self.companion.config;
+        Ok(rebuild::plan(&PlanInput {
+            source: &self.companion.transcript(session),
+            source_session: session,
+            new_session: SessionId::generate(),
+            operation,
+            settings: &rebuild_settings(config, self.queue_measured()?),
+            rules: &extract_rules(config),
+            own: &facts::own_rows(&self.queue)?,
+            accept_damage: None,
+        })?)
+    }
+
+    pub(super) fn current_session(&self) -> Result<SessionId, CliError> {
+        match self.companion.pointer.read()? {
+            PointerValue::Session(session) => Ok(session),
+            PointerValue::Absent => {
+                Err(CliError::refused("there is no session yet: nothing was said that could be rebuilt"))
+            }
+        }
+    }
+
+    /// Registers a rebuild. `by` is who asks; a policy is refused after a session conflict.
+    pub fn request(&mut self, reason: &str, by: &str, by_policy: bool) -> Result<Operation, CliError> {
+        self.current_session()?;
+        let reason = if reason.trim().is_empty() { "asked for without a reason" } else { reason };
+        let wish = NewOperation {
+            kind: Kind::Rebuild,
+            reason: reason.into(),
+            requested_by: by.to_owned(),
+            by_policy,
+        };
+        let requested = self.store.lock()?.request(wish, self.now())?;
+        if let Requested::Created(operation) = &requested {
+            tracing::info!(operation = %operation.id, by, "a rebuild is asked for");
+        }
+        Ok(requested.into_operation())
+    }
+
+    /// Records a yes to the plan as it is now. `shown`: the digest of the plan that the human saw, if one was shown.
+    pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
+        let plan = self.plan_now(Some(id))?;
+        let digest = plan.digest();
+        if shown.is_some_and(|shown| shown != digest) {
+            return Err(CliError::new(
+                ErrorKind::Conflict,
+                "the conversation has gone on since the plan was shown: look at the present one and confirm again",
+            ));
+        }
+        let lifetime = self.companion.config.runner.ask_expires;
+        Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
+    }
+
+    /// Runs a confirmed operation to its end and says in one line what came of it.
+    pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
+        let mut operation = self.store.load(id)?;
+        if operation.status() == Status::RollbackPending {
+            let done = self.roll_back(id);
+            return Ok(match done {
+                Ok(operation) => outcome_line(&operation),
+                Err(error) => error.message,
+            });
+        }
+        operation = self.prepare(id)?;
+        if operation.status() != Status::Verifying {
+            self.remember_told()?;
+            return Ok(outcome_line(&operation));
+        }
+        match self.activate(id) {
+            Ok(operation) => Ok(outcome_line(&operation)),
+            Err(error) if error.kind == ErrorKind::Refused => {
+                // The yes was for another plan, or is too old: nothing may stay active without one.
+                let failed = OpEvent::Failed { reason: error.message.as_str().into(), session_conflict: false };
+                self.store.lock()?.advance(&mut self.store.load(id)?, &failed, self.now())?;
+                Ok(error.message)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Freezes, plans, builds and proves.
+    pub fn prepare(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
+        self.refuse_over_open_turn()?;
+        self.with_worker(|worker| Ok(worker.prepare(&mut operation)?))?;
+        Ok(operation)
+    }
+
+    /// Makes the proved candidate current.
+    pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
+        self.refuse_over_open_turn()?;
+        let warnings = self.with_worker(|worker| Ok(worker.activate(&mut operation)?))?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        self.after_switch(&operation)?;
+        Ok(operation)
+    }
+
+    /// Goes back to the session before the newest activated operation, or before `id`.
+    pub fn roll_back(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
+        self.refuse_over_open_turn()?;
+        if operation.status() == Status::Activated {
+            operation = self.store.lock()?.request_rollback(id, "asked for by a human", self.now())?;
+        }
+        self.with_worker(|worker| Ok(worker.roll_back(&mut operation)?))?;
+        self.after_switch(&operation)?;
+        Ok(operation)
+    }
+
+    /// A row of an open turn may stand unanswered in the session, or its process may still run.
+    fn refuse_over_open_turn(&self) -> Result<(), CliError> {
+        match self.queue.open_turn()? {
+            None => Ok(()),
+            Some(turn) => Err(CliError::new(
+                ErrorKind::Busy,
+                format!("turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`", turn.id),
+            )),
+        }
+    }
+
+    fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+        let companion = &self.companion;
+        let config = &companion.config;
+        let own = facts::own_rows(&self.queue)?;
+        let evidence = match companion.pointer.read()?.session() {
+            Some(session) => facts::evidence(&self.queue, &self.store, session)?,
+            None => Evidence::default(),
+        };
+        let ours: HashSet<SessionId> =
+            self.queue.all_invocations()?.into_iter().map(|invocation| invocation.session).collect();
+        let live = LiveOn { project_dir: &config.project_dir };
+        let guard = self.store.lock()?;
+        work(&Worker {
+            guard: &guard,
+            disk: &companion.disk,
+            pointer: &companion.pointer,
+            clock: companion.clock.as_ref(),
+            project_dir: &config.project_dir,
+            resume_command: &config.resume_command,
+            settings: &rebuild_settings(config, self.queue_measured()?),
+            rules: &extract_rules(config),
+            own: &own,
+            evidence: &evidence,
+            live: &live,
+            allowed_newer: &ours,
+            // Our own writer has exited, but nobody vouches for others: a command may be called while an
+            // interactive session writes.
+            quiet: (!self.is_runner).then_some((config.stable_file, config.stable_file_timeout)),
+        })
+    }
+
+    /// Everything an interrupted switch, `pointer set` or worker left.
+    pub(super) fn recover_pointer_and_operations(&mut self) -> Result<Vec<String>, CliError> {
+        let mut told = Vec::new();
+        let guard = self.store.lock()?;
+        let lock = self.companion.pointer.lock()?;
+        let recovery =
+            operation::recover(&guard, &self.companion.pointer, &lock, &self.companion.config.project_dir, self.now())?;
+        drop(lock);
+        for unreadable in &recovery.unreadable {
+            told.push(kael_core::error_chain(&unreadable.error));
+        }
+        let mut redo = Vec::new();
+        for done in recovery.operations {
+            told.push(format!("operation {}: {}", done.id, done.what));
+            if let Some(change) = done.source_changed {
+                told.push(format!("operation {}: the old session was written to during the switch: {change}", done.id));
+            }
+            if done.redo {
+                redo.push(done.id);
+            }
+        }
+        drop(guard);
+        for id in redo {
+            // Whether it may go on is decided by its consent; without the work it would stay active for ever.
+            let line = match self.store.load(id)?.status() {
+                Status::RollbackScheduled => outcome_line(&self.roll_back(id)?),
+                _ => self.redo(id)?,
+            };
+            told.push(format!("operation {id}: {line}"));
+        }
+        Ok(told)
+    }
+
+    fn redo(&mut self, id: OperationId) -> Result<String, CliError> {
+        let mut operation = self.store.load(id)?;
+        if self.queue.open_turn()?.is_some() {
+            let reason = "a turn was open when the interrupted work could have gone on; nothing was switched";
+            let failed = OpEvent::Failed { reason: reason.into(), session_conflict: false };
+            self.store.lock()?.advance(&mut operation, &failed, self.now())?;
+            return Ok(reason.to_owned());
+        }
+        let digest = operation.plan_digest.clone().unwrap_or_default();
+        if matches!(operation.consent_for(&digest, self.now()), ConsentVerdict::Given { .. }) {
+            return self.operate(id);
+        }
+        Ok(outcome_line(&self.prepare(id)?))
+    }
+}
+
+/// Foreign live processes, by the CLI's own notes.
+struct LiveOn<'a> {
+    project_dir: &'a std::path::Path,
+}
+
+impl LiveProcesses for LiveOn<'_> {
+    fn holder(&self, session: SessionId) -> Option<String> {
+        let pids = live::processes_on(session, self.project_dir, &[]);
+        (!pids.is_empty()).then(|| {
+            let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("a claude process ({})", list.join(", "))
+        })
+    }
+}
+
+/// What came of an operation, for the human's one line.
+#[must_use]
+pub fn outcome_line(operation: &Operation) -> String {
+    match operation.state() {
+        OpState::Activated(activation) => {
+            let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
+            format!(
+                "the session was rebuilt: {} turns carried, proved; the next turn resumes {}",
+                turns.map_or_else(|| "all".to_owned(), |n| n.to_string()),
+                activation.candidate.session
+            )
+        }
+        OpState::RolledBack { after, reason, .. } => {
+            let why = reason.as_ref().map(|r| format!(", because {r}")).unwrap_or_default();
+            format!("the session before is current again ({after}){why}")
+        }
+        OpState::Failed { reason, .. } => format!("nothing was switched: {reason}"),
+        OpState::Verifying { .. } => "a candidate is built and proved; nothing is switched yet".to_owned(),
+        OpState::Pending
+        | OpState::Scheduled
+        | OpState::Running
+        | OpState::Activating { .. }
+        | OpState::RollbackPending(_)
+        | OpState::RollbackScheduled { .. }
+        | OpState::Cancelled => format!("operation {} is {}", operation.id, operation.status()),
+    }
+}
