@@ -6,4 +6,5 @@
 //! crate calls nobody back.
 
 pub mod clock;
+pub mod disk;
 pub mod ids;
