@@ -8,3 +8,4 @@
 pub mod clock;
 pub mod disk;
 pub mod ids;
+pub mod pointer;

@@ -34,3 +34,5 @@ pub(crate) use store::{folder_of, open_plain};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::every_stop;

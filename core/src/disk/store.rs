@@ -240,6 +240,27 @@ impl Disk {
         }
     }
 
+    /// Removes what interrupted [`Disk::replace`] and [`Disk::create_new`] calls left in a folder, for the
+    /// files whose names `of_ours` accepts. Only for the holder of the lock under which those are written.
+    ///
+    /// # Errors
+    /// [`DiskError`]; a folder that is not there holds nothing.
+    pub fn sweep(&self, folder: &Path, of_ours: impl Fn(&str) -> bool) -> Result<(), DiskError> {
+        let failed = |source| DiskError::io("read the folder", folder, source);
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            if name.to_str().and_then(sibling_of).is_some_and(&of_ours) {
+                self.remove(&folder.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the names in a folder survive a power loss.
     ///
     /// # Errors
@@ -414,6 +435,12 @@ fn fresh_sibling(path: &Path) -> Result<PathBuf, DiskError> {
         .ok_or_else(|| DiskError::io("name", path, io::Error::from(io::ErrorKind::InvalidFilename)))?;
     let name: String = name.to_string_lossy().chars().take(48).collect();
     Ok(folder_of(path).join(format!(".{name}.{}.tmp", Uuid::new_v4().as_simple())))
+}
+
+/// Of which file a name of [`fresh_sibling`]'s is a temporary one.
+fn sibling_of(name: &str) -> Option<&str> {
+    let (stem, random) = name.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
+    (random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit())).then_some(stem)
 }
 
 /// Opens a regular file for reading, never through a symlink in its last part.
