@@ -8,4 +8,6 @@
 pub mod clock;
 pub mod disk;
 pub mod ids;
+pub mod operation;
 pub mod pointer;
+pub mod switch;

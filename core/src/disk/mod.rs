@@ -30,7 +30,7 @@ pub use faulty::{Fault, FaultPlan, Lose, Twin, When};
 pub use gate::{Gate, Step, StepKind};
 pub use lock::{FileLock, holder};
 pub use store::{Copied, Disk, digest};
-pub(crate) use store::{folder_of, open_plain};
+pub(crate) use store::{folder_of, fresh_sibling, open_plain};
 
 #[cfg(test)]
 mod tests;

@@ -429,7 +429,7 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// A name beside `path` that nobody has used: a leftover of a crash is never reopened.
-fn fresh_sibling(path: &Path) -> Result<PathBuf, DiskError> {
+pub(crate) fn fresh_sibling(path: &Path) -> Result<PathBuf, DiskError> {
     let name = path
         .file_name()
         .ok_or_else(|| DiskError::io("name", path, io::Error::from(io::ErrorKind::InvalidFilename)))?;
