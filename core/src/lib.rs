@@ -7,4 +7,21 @@
 
 pub mod clock;
 pub mod config;
+pub mod disk;
 pub mod ids;
+pub mod operation;
+pub mod pointer;
+pub mod switch;
+
+/// An error and its causes in one line. Our errors never print their cause themselves.
+#[must_use]
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut out = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        out.push_str(": ");
+        out.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    out
+}

@@ -1,0 +1,520 @@
+//! [`Disk`]: the steps themselves.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::gate::Open;
+use super::lock::FileLock;
+use super::{DiskError, FaultPlan, Gate, Step, StepKind, Twin};
+
+/// Copying and hashing go through the memory in pieces of this many bytes, whatever the file's size.
+const CHUNK: usize = 256 * 1024;
+
+/// How often a lock that is waited for with a limit is tried again.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// The way to the file system for everything that must survive; see the module's header.
+#[derive(Clone)]
+pub struct Disk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    gate: Box<dyn Gate>,
+    /// The first sync that failed. Set once, and then nothing is written any more.
+    failed: OnceLock<(PathBuf, String)>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("failed", &self.shared.failed.get()).finish_non_exhaustive()
+    }
+}
+
+/// What a copy, or a look at a whole file, found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// SHA-256 of the content, in lower-case hexadecimal.
+    pub sha256: String,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Disk {
+    /// The real file system, with nothing in between.
+    #[must_use]
+    pub fn real() -> Self {
+        Self::with_gate(Box::new(Open))
+    }
+
+    /// The real file system behind a gate of the caller's; for tests.
+    #[must_use]
+    pub fn with_gate(gate: Box<dyn Gate>) -> Self {
+        Self { shared: Arc::new(Shared { gate, failed: OnceLock::new() }) }
+    }
+
+    /// The real file system with one planned fault; the second value tells what happened.
+    #[must_use]
+    pub fn faulty(plan: FaultPlan) -> (Self, Twin) {
+        let twin = Twin::new(plan);
+        (Self::with_gate(Box::new(twin.clone())), twin)
+    }
+
+    /// Replaces the file at `path` (or makes it) so that every reader sees the old content or the
+    /// new one, whole, also after a power loss: temporary file in the same folder, `fsync`, rename,
+    /// `fsync` of the folder. A symlink there is replaced, not followed. Mode 0600.
+    ///
+    /// # Errors
+    /// [`DiskError`]; the old content is whole, and the temporary file is gone where possible.
+    pub fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+        if fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
+            return Err(DiskError::NotAFile { path: path.to_owned(), found: "a folder" });
+        }
+        let temporary = fresh_sibling(path)?;
+        self.write_new(&temporary, bytes)?;
+        let renamed = self.step(StepKind::RenameAndSync, &temporary, Some(path), "replace", || {
+            atomicwrites::replace_atomic(&temporary, path)
+        });
+        self.or_clean(renamed, &temporary)
+    }
+
+    /// Makes a file that was not there, all of it or nothing, durably. Mode 0600.
+    ///
+    /// # Errors
+    /// [`DiskError::is_exists`] when something has that name; nothing is overwritten.
+    pub fn create_new(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+        let temporary = fresh_sibling(path)?;
+        self.write_new(&temporary, bytes)?;
+        let renamed = self.rename_noreplace(&temporary, path);
+        self.or_clean(renamed, &temporary)?;
+        self.sync_dir(&folder_of(path))
+    }
+
+    /// Writes a new file in place (readers can see a part of it) and syncs its content, not its
+    /// name: for temporary files that are renamed next. Mode 0600.
+    ///
+    /// # Errors
+    /// [`DiskError`]; the part that was written is removed where possible.
+    pub fn write_new(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+        let mut file = self.create(path)?;
+        let written = self
+            .step(StepKind::Write, path, None, "write", || file.write_all(bytes))
+            .and_then(|()| self.sync_open(&file, path));
+        self.or_clean(written, path)
+    }
+
+    /// Appends one line, in one write, synced. `line` must not hold a newline.
+    ///
+    /// An unterminated last line is what is left of an append that never completed. If it is whole
+    /// JSON (somebody's editor saved it so) it gets its newline, else it is cut off first.
+    ///
+    /// # Errors
+    /// [`DiskError`]; a part of the line may be there, and the next append deals with it.
+    pub fn append_line(&self, path: &Path, line: &str) -> Result<(), DiskError> {
+        let failed = |source| DiskError::io("append to", path, source);
+        let is_new = fs::symlink_metadata(path).is_err();
+        let mut file = if is_new {
+            self.create(path)?
+        } else {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+                .open(path)
+                .map_err(failed)?
+        };
+        let mut text = String::new();
+        let (whole_lines, torn) = unterminated_tail(&mut file).map_err(failed)?;
+        if !torn.is_empty() {
+            if serde_json::from_slice::<serde::de::IgnoredAny>(&torn).is_ok() {
+                text.push('\n');
+            } else {
+                self.step(StepKind::Truncate, path, None, "cut the torn last line of", || {
+                    file.set_len(whole_lines)
+                })?;
+            }
+        }
+        text.push_str(line);
+        text.push('\n');
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        self.step(StepKind::Write, path, None, "append to", || file.write_all(text.as_bytes()))?;
+        self.sync_open(&file, path)?;
+        if is_new { self.sync_dir(&folder_of(path)) } else { Ok(()) }
+    }
+
+    /// Copies a file to a new one (0600, synced, its name too) and hashes what was copied. The
+    /// blocks are shared where the file system can (`FICLONE`), else copied in pieces.
+    ///
+    /// # Errors
+    /// [`DiskError::is_exists`] when `to` is there; otherwise `to` is removed where possible.
+    pub fn copy_hashing(&self, from: &Path, to: &Path) -> Result<Copied, DiskError> {
+        let mut source = open_plain(from)?;
+        let mut target = self.create(to)?;
+        let mut copied = Copied { sha256: String::new(), len: 0 };
+        let done = self
+            .step(StepKind::Write, to, None, "copy to", || {
+                copied = copy(&mut source, &mut target)?;
+                Ok(())
+            })
+            .and_then(|()| self.sync_open(&target, to))
+            .and_then(|()| self.sync_dir(&folder_of(to)));
+        self.or_clean(done, to)?;
+        Ok(copied)
+    }
+
+    /// Gives the file a second name, or copies it where the file system cannot; the name is synced.
+    /// After a link both names are one file: what is appended to one is in the other.
+    ///
+    /// # Errors
+    /// [`DiskError::is_exists`] when `to` is there; nothing is overwritten.
+    pub fn link_or_copy(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        match self.link(from, to) {
+            Ok(()) => self.sync_dir(&folder_of(to)),
+            Err(error) if error.is_exists() || matches!(error, DiskError::Latched { .. }) => Err(error),
+            Err(_) => self.copy_hashing(from, to).map(drop),
+        }
+    }
+
+    /// Gives the file a second name; the folder is not synced.
+    ///
+    /// # Errors
+    /// [`DiskError`], also where the file system has no hard links.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::Link, from, Some(to), "link", || fs::hard_link(from, to))
+    }
+
+    /// Swaps what two names name, atomically (`RENAME_EXCHANGE`); the folder is not synced.
+    ///
+    /// # Errors
+    /// [`DiskError::is_not_found`] when one is missing, [`DiskError::is_unsupported`] on file systems
+    /// without it; nothing has moved then.
+    pub fn exchange(&self, a: &Path, b: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::Exchange, a, Some(b), "exchange", || {
+            Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+        })
+    }
+
+    /// Moves a name where none stands; the folder is not synced. Where the file system lacks
+    /// `RENAME_NOREPLACE`, by a link and an unlink.
+    ///
+    /// # Errors
+    /// [`DiskError::is_exists`] when something stands there.
+    pub fn rename_noreplace(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::RenameNoreplace, from, Some(to), "move into place", || {
+            match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                    fs::hard_link(from, to)?;
+                    fs::remove_file(from)
+                }
+                other => Ok(other?),
+            }
+        })
+    }
+
+    /// Moves a name onto another, replacing what stands there; the folder is not synced.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::Rename, from, Some(to), "move", || fs::rename(from, to))
+    }
+
+    /// Takes a file's name away; false when it was not there. The folder is not synced, so the name
+    /// may come back after a power loss.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn remove(&self, path: &Path) -> Result<bool, DiskError> {
+        match self.step(StepKind::Remove, path, None, "remove", || fs::remove_file(path)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes what interrupted [`Disk::replace`] and [`Disk::create_new`] calls left in a folder, for the
+    /// files whose names `of_ours` accepts. Only for the holder of the lock under which those are written.
+    ///
+    /// # Errors
+    /// [`DiskError`]; a folder that is not there holds nothing.
+    pub fn sweep(&self, folder: &Path, of_ours: impl Fn(&str) -> bool) -> Result<(), DiskError> {
+        let failed = |source| DiskError::io("read the folder", folder, source);
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            if name.to_str().and_then(sibling_of).is_some_and(&of_ours) {
+                self.remove(&folder.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the names in a folder survive a power loss.
+    ///
+    /// # Errors
+    /// [`DiskError`]; after it nothing is written any more.
+    pub fn sync_dir(&self, folder: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::SyncDir, folder, None, "sync the folder", || {
+            match File::open(folder)?.sync_all() {
+                // Some network file systems cannot sync a folder at all and say so like this.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    /// Makes the content of a file that somebody else wrote survive a power loss.
+    ///
+    /// # Errors
+    /// [`DiskError`]; after a failed sync nothing is written any more.
+    pub fn sync_file(&self, path: &Path) -> Result<(), DiskError> {
+        let file = open_plain(path)?;
+        self.sync_open(&file, path)
+    }
+
+    /// Makes the folder and its missing parents, 0700 each, durably. Folders that are there keep
+    /// their mode: they may be the owner's own.
+    ///
+    /// # Errors
+    /// [`DiskError`]; [`DiskError::NotAFile`] never.
+    pub fn private_dir(&self, path: &Path) -> Result<(), DiskError> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        let parent = folder_of(path);
+        if parent != path {
+            self.private_dir(&parent)?;
+        }
+        match self.step(StepKind::MakeDir, path, None, "make the folder", || {
+            fs::DirBuilder::new().mode(0o700).create(path)
+        }) {
+            // Somebody else was quicker.
+            Err(error) if error.is_exists() && path.is_dir() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => self.sync_dir(&parent),
+        }
+    }
+
+    /// Makes a folder of ours, or closes one that is there to everybody but its owner (0700).
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn own_private_dir(&self, path: &Path) -> Result<(), DiskError> {
+        self.private_dir(path)?;
+        let failed = |source| DiskError::io("close to others", path, source);
+        let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(path, Permissions::from_mode(mode & 0o700)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock on `path`, however long that takes; see [`FileLock`].
+    ///
+    /// # Errors
+    /// [`DiskError`] when the lock file cannot be made or opened.
+    pub fn lock(&self, path: &Path) -> Result<FileLock, DiskError> {
+        loop {
+            if let Some(lock) = FileLock::acquire(path, true)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Takes the lock on `path` if nobody holds it.
+    ///
+    /// # Errors
+    /// [`DiskError`] when the lock file cannot be made or opened.
+    pub fn try_lock(&self, path: &Path) -> Result<Option<FileLock>, DiskError> {
+        FileLock::acquire(path, false)
+    }
+
+    /// Waits for the lock on `path`, at most that long; `None` when the time is over.
+    ///
+    /// # Errors
+    /// [`DiskError`] when the lock file cannot be made or opened.
+    pub fn lock_within(&self, path: &Path, limit: Duration) -> Result<Option<FileLock>, DiskError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(lock) = FileLock::acquire(path, false)? {
+                return Ok(Some(lock));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(LOCK_RETRY);
+        }
+    }
+
+    pub(super) fn create(&self, path: &Path) -> Result<File, DiskError> {
+        let mut made = None;
+        self.step(StepKind::Create, path, None, "create", || {
+            made = Some(OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?);
+            Ok(())
+        })?;
+        made.ok_or_else(|| DiskError::io("create", path, io::Error::other("the gate let nothing through")))
+    }
+
+    fn sync_open(&self, file: &File, path: &Path) -> Result<(), DiskError> {
+        self.step(StepKind::SyncFile, path, None, "sync", || file.sync_all())
+    }
+
+    /// Removes the temporary file of a failed step. The first error is the one that matters.
+    fn or_clean(&self, result: Result<(), DiskError>, temporary: &Path) -> Result<(), DiskError> {
+        if result.is_err() {
+            drop(self.remove(temporary));
+        }
+        result
+    }
+
+    pub(super) fn step(
+        &self,
+        kind: StepKind,
+        path: &Path,
+        other: Option<&Path>,
+        doing: &'static str,
+        mut act: impl FnMut() -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        if let Some((failed_path, cause)) = self.shared.failed.get() {
+            return Err(DiskError::Latched {
+                doing,
+                path: path.to_owned(),
+                failed_path: failed_path.clone(),
+                cause: cause.clone(),
+            });
+        }
+        let result = self.shared.gate.around(&Step { kind, path, other }, &mut act);
+        result.map_err(|source| {
+            let sync_failed = match kind {
+                StepKind::SyncFile | StepKind::SyncDir => true,
+                // If the temporary name is gone, the rename was done and the sync after it failed.
+                StepKind::RenameAndSync => fs::symlink_metadata(path).is_err(),
+                _ => false,
+            };
+            if sync_failed {
+                drop(self.shared.failed.set((path.to_owned(), source.to_string())));
+            }
+            DiskError::io(doing, other.unwrap_or(path), source)
+        })
+    }
+}
+
+/// SHA-256 and length of a file, read in pieces.
+///
+/// # Errors
+/// [`DiskError`] when it cannot be read, or is no regular file.
+pub fn digest(path: &Path) -> Result<Copied, DiskError> {
+    hash(&mut open_plain(path)?, &mut io::sink()).map_err(|e| DiskError::io("read", path, e))
+}
+
+/// The folder that holds the name.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.to_owned(),
+    }
+}
+
+/// A name beside `path` that nobody has used: a leftover of a crash is never reopened.
+pub(crate) fn fresh_sibling(path: &Path) -> Result<PathBuf, DiskError> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| DiskError::io("name", path, io::Error::from(io::ErrorKind::InvalidFilename)))?;
+    let name: String = name.to_string_lossy().chars().take(48).collect();
+    Ok(folder_of(path).join(format!(".{name}.{}.tmp", Uuid::new_v4().as_simple())))
+}
+
+/// Of which file a name of [`fresh_sibling`]'s is a temporary one.
+fn sibling_of(name: &str) -> Option<&str> {
+    let (stem, random) = name.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
+    (random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit())).then_some(stem)
+}
+
+/// Opens a regular file for reading, never through a symlink in its last part.
+pub(crate) fn open_plain(path: &Path) -> Result<File, DiskError> {
+    let kind = fs::symlink_metadata(path).map_err(|e| DiskError::io("open", path, e))?.file_type();
+    if !kind.is_file() {
+        let found = if kind.is_dir() {
+            "a folder"
+        } else if kind.is_symlink() {
+            "a symlink"
+        } else {
+            "a special file"
+        };
+        return Err(DiskError::NotAFile { path: path.to_owned(), found });
+    }
+    OpenOptions::new()
+        .read(true)
+        .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed())
+        .open(path)
+        .map_err(|e| DiskError::io("open", path, e))
+}
+
+fn copy(source: &mut File, target: &mut File) -> io::Result<Copied> {
+    // Shared blocks are a snapshot, so the hash is taken from the copy.
+    if rustix::fs::ioctl_ficlone(&*target, &*source).is_ok() {
+        target.rewind()?;
+        return hash(target, &mut io::sink());
+    }
+    target.set_len(0)?;
+    hash(source, target)
+}
+
+fn hash(source: &mut File, target: &mut dyn Write) -> io::Result<Copied> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut len = 0;
+    loop {
+        let read = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(piece) = buffer.get(..read) else { break };
+        hasher.update(piece);
+        target.write_all(piece)?;
+        len += read as u64;
+    }
+    Ok(Copied { sha256: hex(&hasher.finalize()), len })
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Where the terminated lines end, and what stands after them.
+fn unterminated_tail(file: &mut File) -> io::Result<(u64, Vec<u8>)> {
+    let len = file.metadata()?.len();
+    let mut start = len;
+    let mut tail = Vec::new();
+    while start > 0 {
+        let step = start.min(4096);
+        start -= step;
+        let mut piece = vec![0; usize::try_from(step).unwrap_or(0)];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut piece)?;
+        piece.append(&mut tail);
+        tail = piece;
+        if let Some(at) = tail.iter().rposition(|b| *b == b'\n') {
+            let rest = tail.split_off(at + 1);
+            return Ok((len - rest.len() as u64, rest));
+        }
+    }
+    Ok((0, tail))
+}

@@ -1,0 +1,162 @@
+//! [`Operation`]: a state, with the evidence gathered on the way and the numbered list of what happened.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::consent::{Consent, ConsentVerdict};
+use super::state::{IllegalTransition, OpEvent, OpState, Reason, Status};
+use crate::clock::Timestamp;
+use crate::ids::OperationId;
+use crate::switch::FrozenSource;
+
+/// What an operation is for. A rollback is no kind of its own: it is the second half of the life of the
+/// operation that it takes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A clean session with every word of the conversation; drops noise, so it needs consent.
+    #[default]
+    Rebuild,
+    /// A copy with every row kept but a failed tail; drops nothing anybody said.
+    Repair,
+}
+
+/// One step of an operation's life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Counted from one; the order does not rest on the clock.
+    pub n: u32,
+    /// When.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: String,
+    /// The state before.
+    pub from: Status,
+    /// The state after.
+    pub to: Status,
+}
+
+/// One rebuild or repair. Holds digests and counts, never speech.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// Its id, and its file's name.
+    pub id: OperationId,
+    /// What it is for.
+    pub kind: Kind,
+    /// Why it was asked for; a second request adds its reason.
+    pub reasons: Vec<Reason>,
+    /// Who or what asked for it.
+    pub requested_by: String,
+    /// The human's yes, if there is one.
+    pub consent: Option<Consent>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// The source, once it is frozen.
+    pub source: Option<FrozenSource>,
+    /// Digest of the plan that is carried out.
+    pub plan_digest: Option<String>,
+    /// The plan's statistics, as `plan` prints them.
+    pub stats: Option<Value>,
+    /// The ledger at prepare, as `dirty` prints it.
+    pub dirty_at_prepare: Option<Value>,
+    /// One entry per carried item: position, role, source and digests.
+    pub manifest: Option<Value>,
+    /// The proof: the list of checks with their counts.
+    pub verification: Option<Value>,
+    /// Digest of the frozen startup snapshot, if one is carried.
+    pub startup_snapshot_sha256: Option<String>,
+    /// The argv that resumes the new session.
+    pub command: Vec<String>,
+    /// Per front, when the first human message arrived in the new session.
+    pub inbound_confirmed: BTreeMap<String, Timestamp>,
+    /// When, and by whom, a `session_conflict` was cleared.
+    pub conflict_cleared: Option<(Timestamp, String)>,
+    /// What happened, in order.
+    pub history: Vec<Transition>,
+    pub(super) state: OpState,
+    /// Counts the saves, so that a copy that was read before somebody else's save is not saved over it.
+    pub(super) revision: u64,
+    /// Fields of the file that this version does not know; written back as they were.
+    pub(super) extra: Map<String, Value>,
+}
+
+impl Operation {
+    pub(super) fn new(kind: Kind, reason: Reason, requested_by: &str, at: Timestamp) -> Self {
+        Self {
+            id: OperationId::generate(),
+            kind,
+            reasons: vec![reason],
+            requested_by: requested_by.to_owned(),
+            consent: None,
+            created_at: at,
+            updated_at: at,
+            source: None,
+            plan_digest: None,
+            stats: None,
+            dirty_at_prepare: None,
+            manifest: None,
+            verification: None,
+            startup_snapshot_sha256: None,
+            command: Vec::new(),
+            inbound_confirmed: BTreeMap::new(),
+            conflict_cleared: None,
+            history: Vec::new(),
+            state: OpState::Pending,
+            revision: 0,
+            extra: Map::new(),
+        }
+    }
+
+    /// The state with what is true in it.
+    #[must_use]
+    pub const fn state(&self) -> &OpState {
+        &self.state
+    }
+
+    /// The state's name.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.state.status()
+    }
+
+    /// Applies an event and notes it in the history; nothing is saved.
+    ///
+    /// # Errors
+    /// [`IllegalTransition`]; the operation is unchanged then.
+    pub fn apply(&mut self, event: &OpEvent, at: Timestamp) -> Result<(), IllegalTransition> {
+        let from = self.status();
+        self.state = self.state.apply(event)?;
+        let n = self.history.last().map_or(0, |last| last.n) + 1;
+        self.history.push(Transition { n, at, event: event.name().to_owned(), from, to: self.status() });
+        self.updated_at = at;
+        Ok(())
+    }
+
+    /// Whether that plan may be carried out now. A repair drops nothing and needs no yes.
+    #[must_use]
+    pub fn consent_for(&self, plan_digest: &str, now: Timestamp) -> ConsentVerdict {
+        match (self.kind, &self.consent) {
+            (Kind::Repair, _) => ConsentVerdict::Given { by: "its kind: a repair drops nothing".to_owned() },
+            (Kind::Rebuild, None) => ConsentVerdict::Missing,
+            (Kind::Rebuild, Some(consent)) => consent.verdict(plan_digest, now),
+        }
+    }
+
+    /// Whether it failed because somebody else changed the session, and no human has cleared that.
+    #[must_use]
+    pub const fn has_open_conflict(&self) -> bool {
+        matches!(self.state, OpState::Failed { session_conflict: true, .. })
+            && self.conflict_cleared.is_none()
+    }
+
+    /// When it last became activated.
+    #[must_use]
+    pub fn activated_at(&self) -> Option<Timestamp> {
+        let last = self.history.iter().rev().find(|step| step.to == Status::Activated)?;
+        Some(last.at)
+    }
+}

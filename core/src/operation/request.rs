@@ -1,0 +1,110 @@
+//! Asking for an operation, confirming it, taking it back.
+
+use std::time::Duration;
+
+use super::consent::Consent;
+use super::record::{Kind, Operation};
+use super::state::{OpEvent, Reason, Status};
+use super::store::{StoreError, StoreGuard};
+use crate::clock::Timestamp;
+use crate::ids::OperationId;
+
+/// A wish for an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewOperation {
+    /// What for.
+    pub kind: Kind,
+    /// Why.
+    pub reason: Reason,
+    /// Who or what asks.
+    pub requested_by: String,
+    /// Whether a policy asks and no human: then an open session conflict refuses it.
+    pub by_policy: bool,
+}
+
+/// What became of a wish.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Requested {
+    /// A new operation is pending.
+    Created(Operation),
+    /// One was pending already; the reason was added to it.
+    Joined(Operation),
+}
+
+impl Requested {
+    /// The operation, new or not.
+    #[must_use]
+    pub fn into_operation(self) -> Operation {
+        match self {
+            Self::Created(operation) | Self::Joined(operation) => operation,
+        }
+    }
+}
+
+impl StoreGuard {
+    /// Notes a wish. One operation is active at a time: a second request of the same kind joins the pending one.
+    ///
+    /// # Errors
+    /// [`StoreError::Active`] when one is beyond pending, [`StoreError::SessionConflict`] for a policy,
+    /// [`StoreError::Newer`] when a newer version's operations are here; or as [`StoreGuard::save`].
+    pub fn request(&self, wish: NewOperation, at: Timestamp) -> Result<Requested, StoreError> {
+        let listing = self.list()?;
+        for unreadable in listing.unreadable {
+            if let newer @ StoreError::Newer { .. } = unreadable.error {
+                return Err(newer);
+            }
+        }
+        if let Some(conflict) = listing.operations.iter().find(|op| op.has_open_conflict())
+            && wish.by_policy
+        {
+            return Err(StoreError::SessionConflict { id: conflict.id });
+        }
+        let active = listing.operations.into_iter().find(|op| op.status().is_active());
+        let Some(mut active) = active else {
+            let mut operation = Operation::new(wish.kind, wish.reason, &wish.requested_by, at);
+            self.save(&mut operation)?;
+            return Ok(Requested::Created(operation));
+        };
+        if active.status() != Status::Pending || active.kind != wish.kind {
+            return Err(StoreError::Active { id: active.id, status: active.status() });
+        }
+        if !active.reasons.contains(&wish.reason) {
+            active.reasons.push(wish.reason);
+            active.updated_at = at;
+            self.save(&mut active)?;
+        }
+        Ok(Requested::Joined(active))
+    }
+
+    /// Records a human's yes to that plan of a pending operation. A later yes replaces an earlier one.
+    ///
+    /// # Errors
+    /// [`StoreError::Active`] when the operation is not pending any more; or as [`StoreGuard::save`].
+    pub fn confirm(
+        &self,
+        id: OperationId,
+        plan_digest: &str,
+        by: &str,
+        at: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Operation, StoreError> {
+        let mut operation = self.load(id)?;
+        if operation.status() != Status::Pending {
+            return Err(StoreError::Active { id, status: operation.status() });
+        }
+        operation.consent = Some(Consent::new(plan_digest, by, at, lifetime));
+        operation.updated_at = at;
+        self.save(&mut operation)?;
+        Ok(operation)
+    }
+
+    /// Takes a pending operation, or a pending rollback, back.
+    ///
+    /// # Errors
+    /// [`StoreError::Illegal`] when it is beyond that; or as [`StoreGuard::save`].
+    pub fn cancel(&self, id: OperationId, at: Timestamp) -> Result<Operation, StoreError> {
+        let mut operation = self.load(id)?;
+        self.advance(&mut operation, &OpEvent::Cancelled, at)?;
+        Ok(operation)
+    }
+}

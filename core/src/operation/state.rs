@@ -1,0 +1,510 @@
+//! The states, the events, and the one function that leads from state to state.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::SessionId;
+use crate::pointer::SwapIntent;
+use crate::switch::Credential;
+
+/// The name of a state, as files, commands and people's scripts write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the variants are described at OpState")]
+pub enum Status {
+    Pending,
+    Scheduled,
+    Running,
+    Verifying,
+    Activating,
+    Activated,
+    RollbackPending,
+    RollbackScheduled,
+    RolledBack,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    /// Every status, in the order of an operation's life.
+    pub const ALL: [Self; 11] = [
+        Self::Pending,
+        Self::Scheduled,
+        Self::Running,
+        Self::Verifying,
+        Self::Activating,
+        Self::Activated,
+        Self::RollbackPending,
+        Self::RollbackScheduled,
+        Self::RolledBack,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Scheduled => "scheduled",
+            Self::Running => "running",
+            Self::Verifying => "verifying",
+            Self::Activating => "activating",
+            Self::Activated => "activated",
+            Self::RollbackPending => "rollback_pending",
+            Self::RollbackScheduled => "rollback_scheduled",
+            Self::RolledBack => "rolled_back",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether something is still to be done; only one operation is active at a time.
+    #[must_use]
+    pub const fn is_active(self) -> bool {
+        match self {
+            Self::Pending
+            | Self::Scheduled
+            | Self::Running
+            | Self::Verifying
+            | Self::Activating
+            | Self::RollbackPending
+            | Self::RollbackScheduled => true,
+            Self::Activated | Self::RolledBack | Self::Failed | Self::Cancelled => false,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why something was asked for or failed: at most 500 characters, never speech.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Reason(String);
+
+impl Reason {
+    /// The most characters a reason has.
+    pub const LIMIT: usize = 500;
+
+    /// Trims the text and cuts it to 500 characters.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.trim().chars().take(Self::LIMIT).collect())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self::new(&text)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> Self {
+        reason.0
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A proved candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The session it will be.
+    pub session: SessionId,
+    /// Where the proved bytes are: in the artifacts, also after the switch.
+    pub path: PathBuf,
+    /// Their SHA-256.
+    pub sha256: String,
+    /// Their number.
+    pub len: u64,
+}
+
+/// A switch that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Activation {
+    /// What became current.
+    pub candidate: Candidate,
+    /// What was current before, as noted at prepare.
+    pub before: Credential,
+    /// What is current since; a rollback compares it.
+    pub after: Credential,
+    /// The swap of the pointer; none where a process was restarted instead.
+    pub intent: Option<SwapIntent>,
+}
+
+/// An operation's state, with what is true in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpState {
+    /// Asked for. Waits for consent and for the end of the turn.
+    Pending,
+    /// Somebody is about to start it.
+    Scheduled,
+    /// The source is being frozen, planned and copied into a candidate.
+    Running,
+    /// The candidate is proved; the checks before the switch are next.
+    Verifying {
+        /// The candidate, in the artifacts.
+        candidate: Candidate,
+        /// What was current at prepare.
+        credential: Credential,
+    },
+    /// The intent is durable. Whether the switch happened is not known before the next state.
+    Activating {
+        /// The candidate, on its way into the project folder.
+        candidate: Candidate,
+        /// What was current at prepare.
+        credential: Credential,
+        /// The swap of the pointer; none where a process is restarted instead.
+        intent: Option<SwapIntent>,
+    },
+    /// The new session is current.
+    Activated(Activation),
+    /// A human wants the old session back.
+    RollbackPending(Activation),
+    /// The old session is being made current again.
+    RollbackScheduled {
+        /// What is to be taken back.
+        activation: Activation,
+        /// The swap back, once the checks before it held.
+        back: Option<SwapIntent>,
+    },
+    /// The old session is current again.
+    RolledBack {
+        /// The candidate that is not current any more.
+        candidate: Candidate,
+        /// Whether it had been current, durably.
+        was_activated: bool,
+        /// What is current now.
+        after: Credential,
+        /// The swap back; none where a failed switch was undone, or a process restarted.
+        back: Option<SwapIntent>,
+        /// Why, where a failed switch was undone.
+        reason: Option<Reason>,
+    },
+    /// It did not work out. What was current before this operation's failed step still is.
+    Failed {
+        /// In which state it failed.
+        at: Status,
+        /// Why.
+        reason: Reason,
+        /// Somebody else changed the session: no policy tries again until a human clears it.
+        session_conflict: bool,
+        /// The candidate, if there was one.
+        candidate: Option<Candidate>,
+    },
+    /// Taken back before anything was done.
+    Cancelled,
+}
+
+/// What happened to an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpEvent {
+    /// Hook, runner or command line took it on (also a rollback).
+    Scheduled,
+    /// A human took the wish back (also that for a rollback).
+    Cancelled,
+    /// The worker works.
+    Started,
+    /// The worker did not start, or is gone; nothing was done yet.
+    StartFailed,
+    /// The candidate was written and proved.
+    Proved {
+        /// The candidate.
+        candidate: Candidate,
+        /// What was current at prepare.
+        credential: Credential,
+    },
+    /// Recovery begins again from the frozen copy.
+    Redone,
+    /// Everything that must hold immediately before a switch holds; the intent is recorded with this event.
+    ChecksHeld {
+        /// The swap of the pointer; none where a process is restarted instead.
+        intent: Option<SwapIntent>,
+    },
+    /// The new session was seen to be current and healthy.
+    Switched {
+        /// What is current now.
+        after: Credential,
+    },
+    /// The old session was seen to be current again.
+    OldSessionResumed {
+        /// What is current now.
+        after: Credential,
+        /// Why, if nobody asked for it.
+        reason: Option<Reason>,
+    },
+    /// Anything else.
+    Failed {
+        /// Why.
+        reason: Reason,
+        /// Whether somebody else changed the session.
+        session_conflict: bool,
+    },
+    /// A human wants the old session back.
+    RollbackRequested,
+}
+
+impl OpEvent {
+    /// Its name in histories and messages.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Cancelled => "cancelled",
+            Self::Started => "started",
+            Self::StartFailed => "start_failed",
+            Self::Proved { .. } => "proved",
+            Self::Redone => "redone",
+            Self::ChecksHeld { .. } => "checks_held",
+            Self::Switched { .. } => "switched",
+            Self::OldSessionResumed { .. } => "old_session_resumed",
+            Self::Failed { .. } => "failed",
+            Self::RollbackRequested => "rollback_requested",
+        }
+    }
+}
+
+/// An event that cannot happen in that state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an operation that is {from} cannot become {event}; nothing was changed")]
+pub struct IllegalTransition {
+    /// The state.
+    pub from: Status,
+    /// The event's name.
+    pub event: &'static str,
+}
+
+impl OpState {
+    /// Its name.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Pending => Status::Pending,
+            Self::Scheduled => Status::Scheduled,
+            Self::Running => Status::Running,
+            Self::Verifying { .. } => Status::Verifying,
+            Self::Activating { .. } => Status::Activating,
+            Self::Activated(_) => Status::Activated,
+            Self::RollbackPending(_) => Status::RollbackPending,
+            Self::RollbackScheduled { .. } => Status::RollbackScheduled,
+            Self::RolledBack { .. } => Status::RolledBack,
+            Self::Failed { .. } => Status::Failed,
+            Self::Cancelled => Status::Cancelled,
+        }
+    }
+
+    /// The candidate, where there is one.
+    #[must_use]
+    pub const fn candidate(&self) -> Option<&Candidate> {
+        match self {
+            Self::Verifying { candidate, .. }
+            | Self::Activating { candidate, .. }
+            | Self::RolledBack { candidate, .. } => Some(candidate),
+            Self::Activated(activation)
+            | Self::RollbackPending(activation)
+            | Self::RollbackScheduled { activation, .. } => Some(&activation.candidate),
+            Self::Failed { candidate, .. } => candidate.as_ref(),
+            Self::Pending | Self::Scheduled | Self::Running | Self::Cancelled => None,
+        }
+    }
+
+    /// Whether the candidate was ever current, durably noted; then its transcript is history, not a stray.
+    #[must_use]
+    pub const fn was_activated(&self) -> bool {
+        match self {
+            Self::Activated(_) | Self::RollbackPending(_) | Self::RollbackScheduled { .. } => true,
+            Self::RolledBack { was_activated, .. } => *was_activated,
+            Self::Failed { at, .. } => matches!(at, Status::RollbackScheduled),
+            Self::Pending
+            | Self::Scheduled
+            | Self::Running
+            | Self::Verifying { .. }
+            | Self::Activating { .. }
+            | Self::Cancelled => false,
+        }
+    }
+
+    /// The state after the event. Pure; the whole table is a snapshot in the tests.
+    ///
+    /// # Errors
+    /// [`IllegalTransition`] when the event cannot happen in this state.
+    pub fn apply(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
+        use OpEvent as E;
+        let illegal = Err(IllegalTransition { from: self.status(), event: event.name() });
+        let failed = |reason: &Reason, session_conflict: bool| {
+            Ok(Self::Failed {
+                at: self.status(),
+                reason: reason.clone(),
+                session_conflict,
+                candidate: self.candidate().cloned(),
+            })
+        };
+        match self {
+            Self::Pending => match event {
+                E::Scheduled => Ok(Self::Scheduled),
+                E::Cancelled => Ok(Self::Cancelled),
+                E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::Failed { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::Scheduled => match event {
+                E::Started => Ok(Self::Running),
+                E::StartFailed => Ok(Self::Pending),
+                E::Scheduled
+                | E::Cancelled
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::Failed { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::Running => match event {
+                E::Proved { candidate, credential } => {
+                    Ok(Self::Verifying { candidate: candidate.clone(), credential: *credential })
+                }
+                E::Redone => Ok(Self::Running),
+                E::Failed { reason, session_conflict } => failed(reason, *session_conflict),
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::Verifying { candidate, credential } => match event {
+                E::ChecksHeld { intent } => Ok(Self::Activating {
+                    candidate: candidate.clone(),
+                    credential: *credential,
+                    intent: intent.clone(),
+                }),
+                E::Redone => Ok(Self::Running),
+                E::Failed { reason, session_conflict } => failed(reason, *session_conflict),
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::Activating { candidate, credential, intent } => match event {
+                E::Switched { after } => Ok(Self::Activated(Activation {
+                    candidate: candidate.clone(),
+                    before: *credential,
+                    after: *after,
+                    intent: intent.clone(),
+                })),
+                E::OldSessionResumed { after, reason } => Ok(Self::RolledBack {
+                    candidate: candidate.clone(),
+                    was_activated: false,
+                    after: *after,
+                    back: None,
+                    reason: reason.clone(),
+                }),
+                E::Failed { reason, session_conflict } => failed(reason, *session_conflict),
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::Activated(activation) => match event {
+                E::RollbackRequested => Ok(Self::RollbackPending(activation.clone())),
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::Failed { .. } => illegal,
+            },
+            Self::RollbackPending(activation) => match event {
+                E::Scheduled => Ok(Self::RollbackScheduled { activation: activation.clone(), back: None }),
+                E::Cancelled => Ok(Self::Activated(activation.clone())),
+                E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::Failed { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::RollbackScheduled { activation, back } => match event {
+                E::ChecksHeld { intent } => {
+                    Ok(Self::RollbackScheduled { activation: activation.clone(), back: intent.clone() })
+                }
+                E::OldSessionResumed { after, reason } => Ok(Self::RolledBack {
+                    candidate: activation.candidate.clone(),
+                    was_activated: true,
+                    after: *after,
+                    back: back.clone(),
+                    reason: reason.clone(),
+                }),
+                E::Failed { reason, session_conflict } => failed(reason, *session_conflict),
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::Switched { .. }
+                | E::RollbackRequested => illegal,
+            },
+            Self::RolledBack { .. } | Self::Failed { .. } | Self::Cancelled => match event {
+                E::Scheduled
+                | E::Cancelled
+                | E::Started
+                | E::StartFailed
+                | E::Proved { .. }
+                | E::Redone
+                | E::ChecksHeld { .. }
+                | E::Switched { .. }
+                | E::OldSessionResumed { .. }
+                | E::Failed { .. }
+                | E::RollbackRequested => illegal,
+            },
+        }
+    }
+}
