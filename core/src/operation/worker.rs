@@ -1,0 +1,371 @@
+//! The worker: carries one operation from pending to proved, from proved to current, and back.
+//!
+//! It composes what its neighbours decide: [`crate::rebuild`] plans, writes and proves a candidate,
+//! [`crate::switch`] holds the checks and the compare-and-swap, the store keeps the state. Every step is
+//! durable before the next one begins; a crash anywhere leaves what [`super::recover`] understands.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::consent::ConsentVerdict;
+use super::record::Operation;
+use super::state::{Candidate, OpEvent, OpState, Reason, Status};
+use super::store::{StoreError, StoreGuard};
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::ids::SessionId;
+use crate::pointer::{Pointer, PointerValue};
+use crate::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
+use crate::switch::{
+    Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch, SwitchCheck,
+    SwitchError, Warning, after_switch, place_candidate, preconditions, transcript_path, wait_until_quiet,
+    withdraw_candidate,
+};
+use crate::transcript::{ExtractRules, OwnRows};
+
+/// What the worker works with.
+pub struct Worker<'a> {
+    /// Held `coordinator.lock`.
+    pub guard: &'a StoreGuard,
+    /// The storage layer.
+    pub disk: &'a Disk,
+    /// The pointer.
+    pub pointer: &'a Pointer,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// The folder of the transcripts.
+    pub project_dir: &'a Path,
+    /// The argv that resumes a session, `{session_id}` in it.
+    pub resume_command: &'a [String],
+    /// How a rebuild is made.
+    pub settings: &'a RebuildSettings,
+    /// What is speech.
+    pub rules: &'a ExtractRules,
+    /// Which rows the inbox sent.
+    pub own: &'a OwnRows,
+    /// What was said through inbox and outbox.
+    pub evidence: &'a Evidence,
+    /// Who runs a session.
+    pub live: &'a dyn LiveProcesses,
+    /// Sessions of ours that may be newer than the source.
+    pub allowed_newer: &'a HashSet<SessionId>,
+    /// Where the writer is not known to have exited: how long the source must be still, and the most to wait.
+    pub quiet: Option<(Duration, Duration)>,
+}
+
+/// The worker could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The operation's file.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Whether the switch happened is not known; recovery decides at the next start.
+    #[error("operation {id} was interrupted while it switched; the next command or runner finds out what happened")]
+    Interrupted {
+        /// Which.
+        id: crate::ids::OperationId,
+        /// What interrupted it.
+        source: SwitchError,
+    },
+    /// Nobody has said yes to what would be dropped.
+    #[error("operation {id} is {verdict}; nothing was switched")]
+    NoConsent {
+        /// Which.
+        id: crate::ids::OperationId,
+        /// What is missing.
+        verdict: ConsentVerdict,
+    },
+    /// The conversation has gone on in the new session; going back would lose that.
+    #[error(
+        "session {session} has gone on since it was made current: going back would leave those words behind, so nothing \
+         was changed; if they may be left, run `kael-runner pointer set {before}`"
+    )]
+    GoneOn {
+        /// The session.
+        session: SessionId,
+        /// The one before.
+        before: SessionId,
+    },
+}
+
+/// Why a step failed, and whether somebody else is behind it.
+struct Failure {
+    reason: String,
+    session_conflict: bool,
+}
+
+impl Failure {
+    fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), session_conflict: false }
+    }
+
+    fn conflict(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), session_conflict: true }
+    }
+}
+
+/// An error of a step, with its causes.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::because(crate::error_chain(&error))
+    }
+}
+
+impl Worker<'_> {
+    /// Freezes, plans, builds and proves. Afterwards the operation is `verifying`, or `failed` with the
+    /// reason; an error is only what could not be noted.
+    ///
+    /// # Errors
+    /// [`WorkerError::Store`].
+    pub fn prepare(&self, operation: &mut Operation) -> Result<(), WorkerError> {
+        if operation.status() == Status::Pending {
+            self.advance(operation, &OpEvent::Scheduled)?;
+        }
+        if operation.status() == Status::Scheduled {
+            self.advance(operation, &OpEvent::Started)?;
+        }
+        match self.build(operation) {
+            Ok((candidate, credential)) => self.advance(operation, &OpEvent::Proved { candidate, credential })?,
+            Err(failure) => self.fail(operation, &failure)?,
+        }
+        Ok(())
+    }
+
+    fn build(&self, operation: &mut Operation) -> Result<(Candidate, Credential), Failure> {
+        let session = match self.pointer.read()? {
+            PointerValue::Session(session) => session,
+            PointerValue::Absent => return Err(Failure::because("there is no session yet: nothing to rebuild")),
+        };
+        let source = match operation.source.take().filter(|source| source.session == session && source.copy_is_whole()) {
+            Some(source) => source,
+            None => self.freeze(operation, session)?,
+        };
+        let copy = source.copy.clone();
+        operation.source = Some(source);
+        let new_session = SessionId::generate();
+        let plan = rebuild::plan(&PlanInput {
+            source: &copy,
+            source_session: session,
+            new_session,
+            operation: Some(operation.id),
+            settings: self.settings,
+            rules: self.rules,
+            own: self.own,
+            accept_damage: None,
+        })?;
+        operation.plan_digest = Some(plan.digest());
+        operation.dirty_at_prepare = Some(plan.ledger.to_json());
+        operation.stats = Some(plan.stats_json());
+        let blocked = plan.blocked_reason();
+        if !blocked.is_empty() {
+            return Err(Failure::because(blocked));
+        }
+        let path = self.guard.artifact(operation.id, new_session);
+        let written = rebuild::write_candidate(&plan, &copy, &path)?;
+        let proof = rebuild::prove(&ProofInput {
+            plan: &plan,
+            source: &copy,
+            candidate: &path,
+            candidate_file: &written,
+            own: self.own,
+            evidence: self.evidence,
+        })?;
+        operation.manifest = Some(json!(written.manifest));
+        operation.verification = Some(json!({
+            "proof": proof,
+            "root": written.root_uuid,
+            "estimated_tokens": plan.gain.estimated_after,
+        }));
+        let new_id = new_session.to_string();
+        operation.command =
+            self.resume_command.iter().map(|part| part.replace("{session_id}", &new_id)).collect();
+        let candidate = Candidate { session: new_session, path, sha256: written.sha256, len: written.len };
+        Ok((candidate, PointerValue::Session(session).into()))
+    }
+
+    fn freeze(&self, operation: &Operation, session: SessionId) -> Result<FrozenSource, Failure> {
+        let live = transcript_path(self.project_dir, session);
+        if let Some((stable, timeout)) = self.quiet {
+            wait_until_quiet(&live, stable, timeout)?;
+        }
+        self.guard.make_artifacts_dir(operation.id)?;
+        let copy = self.guard.artifact(operation.id, session);
+        Ok(FrozenSource::freeze(self.disk, session, &live, &copy, self.clock.now())?)
+    }
+
+    /// Makes the proved candidate current. Afterwards the operation is `activated`, `failed` or, where a failed switch
+    /// was undone, `rolled_back`.
+    ///
+    /// # Errors
+    /// [`WorkerError::NoConsent`] leaves it `verifying`; [`WorkerError::Interrupted`] leaves it to recovery.
+    pub fn activate(&self, operation: &mut Operation) -> Result<Vec<Warning>, WorkerError> {
+        let OpState::Verifying { candidate, credential } = operation.state().clone() else {
+            self.advance(operation, &OpEvent::ChecksHeld { intent: None })?;
+            return Ok(Vec::new());
+        };
+        let digest = operation.plan_digest.clone().unwrap_or_default();
+        let verdict = operation.consent_for(&digest, self.clock.now());
+        if !matches!(verdict, ConsentVerdict::Given { .. }) {
+            return Err(WorkerError::NoConsent { id: operation.id, verdict });
+        }
+        let Some(source) = operation.source.clone() else {
+            self.fail(operation, &Failure::because("its file does not say what was frozen"))?;
+            return Ok(Vec::new());
+        };
+        let mut adapter = match PointerSwitch::locked(self.pointer, self.disk) {
+            Ok(adapter) => adapter,
+            Err(error) => {
+                self.fail(operation, &error.into())?;
+                return Ok(Vec::new());
+            }
+        };
+        let check = SwitchCheck {
+            source: &source,
+            candidate: &candidate,
+            credential,
+            project_dir: self.project_dir,
+            allowed_newer: self.allowed_newer,
+            newer: NewerTranscripts::Warn,
+            live: self.live,
+        };
+        let warnings = match preconditions(&check, &adapter) {
+            Ok(warnings) => warnings,
+            Err(failure) => {
+                let session_conflict = failure.session_conflict();
+                self.fail(operation, &Failure { reason: crate::error_chain(&failure), session_conflict })?;
+                return Ok(Vec::new());
+            }
+        };
+        let switched = adapter.switch(credential, candidate.session, &mut |intent| {
+            self.guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, self.clock.now())?;
+            place_candidate(self.disk, &candidate, self.project_dir)?;
+            Ok(())
+        });
+        let after = match switched {
+            Ok(after) => after,
+            Err(error) if operation.status() == Status::Verifying => {
+                self.fail(operation, &error.into())?;
+                return Ok(warnings);
+            }
+            Err(error) if error.is_conflict() => {
+                self.fail(operation, &Failure::conflict(crate::error_chain(&error)))?;
+                // A stray candidate is swept by recovery, too; that it stays for now is no reason to fail twice.
+                drop(withdraw_candidate(self.disk, &candidate, self.project_dir));
+                return Ok(warnings);
+            }
+            Err(source) => return Err(WorkerError::Interrupted { id: operation.id, source }),
+        };
+        let placed = transcript_path(self.project_dir, candidate.session);
+        let seen = after_switch(&source, &candidate, &placed);
+        self.advance(operation, &OpEvent::Switched { after })?;
+        self.settle(&mut adapter, operation)?;
+        if let Ok(AfterSwitch::SourceChanged { change, can_undo }) = seen {
+            let reason = format!("the old session was written to during the switch ({change})");
+            if can_undo {
+                self.go_back(operation, &mut adapter, Some(&reason))?;
+            } else {
+                operation.reasons.push(Reason::new(&reason));
+                self.guard.save(operation)?;
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Goes back to the session before. Afterwards the operation is `rolled_back` or `failed`.
+    ///
+    /// # Errors
+    /// [`WorkerError::GoneOn`] changes nothing but the wish, which is taken back.
+    pub fn roll_back(&self, operation: &mut Operation) -> Result<(), WorkerError> {
+        let mut adapter = match PointerSwitch::locked(self.pointer, self.disk) {
+            Ok(adapter) => adapter,
+            Err(error) => {
+                self.fail(operation, &error.into())?;
+                return Ok(());
+            }
+        };
+        self.go_back(operation, &mut adapter, None)
+    }
+
+    fn go_back(
+        &self,
+        operation: &mut Operation,
+        adapter: &mut PointerSwitch,
+        unasked: Option<&str>,
+    ) -> Result<(), WorkerError> {
+        if operation.status() == Status::Activated {
+            *operation = self.guard.request_rollback(operation.id, unasked.unwrap_or("rollback"), self.clock.now())?;
+        }
+        if let OpState::RollbackPending(activation) = operation.state().clone() {
+            let placed = transcript_path(self.project_dir, activation.candidate.session);
+            let untouched =
+                crate::disk::digest(&placed).is_ok_and(|found| found.sha256 == activation.candidate.sha256);
+            if let (false, Credential::Pointer { session: Some(before) }) = (untouched, activation.before) {
+                self.advance(operation, &OpEvent::Cancelled)?;
+                return Err(WorkerError::GoneOn { session: activation.candidate.session, before });
+            }
+            self.advance(operation, &OpEvent::Scheduled)?;
+        }
+        let OpState::RollbackScheduled { activation, .. } = operation.state().clone() else {
+            self.advance(operation, &OpEvent::Scheduled)?;
+            return Ok(());
+        };
+        let Credential::Pointer { session: Some(before) } = activation.before else {
+            return Ok(self.fail(operation, &Failure::because("it did not come from a pointer"))?);
+        };
+        let transcript = transcript_path(self.project_dir, before);
+        if !transcript.is_file() {
+            let reason = format!("the old session's transcript {} is not there any more", transcript.display());
+            return Ok(self.fail(operation, &Failure::because(reason))?);
+        }
+        for session in [before, activation.candidate.session] {
+            if let Some(holder) = self.live.holder(session) {
+                let reason = format!("{holder} holds session {session}; end it first");
+                return Ok(self.fail(operation, &Failure::conflict(reason))?);
+            }
+        }
+        let switched = adapter.switch(activation.after, before, &mut |intent| {
+            Ok(self.guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, self.clock.now())?)
+        });
+        match switched {
+            Ok(after) => {
+                self.advance(operation, &OpEvent::OldSessionResumed { after, reason: unasked.map(Reason::new) })?;
+                self.settle(adapter, operation)
+            }
+            Err(error) if error.is_conflict() => {
+                Ok(self.fail(operation, &Failure::conflict(crate::error_chain(&error)))?)
+            }
+            Err(source) => Err(WorkerError::Interrupted { id: operation.id, source }),
+        }
+    }
+
+    fn settle(&self, adapter: &mut PointerSwitch, operation: &Operation) -> Result<(), WorkerError> {
+        let intent = match operation.state() {
+            OpState::Activated(activation) => activation.intent.as_ref(),
+            OpState::RolledBack { back, .. } => back.as_ref(),
+            OpState::Pending
+            | OpState::Scheduled
+            | OpState::Running
+            | OpState::Verifying { .. }
+            | OpState::Activating { .. }
+            | OpState::RollbackPending(_)
+            | OpState::RollbackScheduled { .. }
+            | OpState::Failed { .. }
+            | OpState::Cancelled => None,
+        };
+        adapter
+            .settle(intent, &operation.requested_by, operation.id, operation.updated_at)
+            .map_err(|source| WorkerError::Interrupted { id: operation.id, source })
+    }
+
+    fn advance(&self, operation: &mut Operation, event: &OpEvent) -> Result<(), StoreError> {
+        self.guard.advance(operation, event, self.clock.now())
+    }
+
+    fn fail(&self, operation: &mut Operation, failure: &Failure) -> Result<(), StoreError> {
+        let reason = Reason::new(&failure.reason);
+        self.advance(operation, &OpEvent::Failed { reason, session_conflict: failure.session_conflict })
+    }
+}
