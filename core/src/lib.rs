@@ -8,10 +8,14 @@
 pub mod clock;
 pub mod config;
 pub mod disk;
+pub mod estimate;
 pub mod ids;
+pub mod ledger;
 pub mod operation;
 pub mod pointer;
+pub mod rebuild;
 pub mod switch;
+pub mod transcript;
 
 /// An error and its causes in one line. Our errors never print their cause themselves.
 #[must_use]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kael_core::clock::{Clock, SystemClock};
 use kael_core::config::Config;
-use kael_core::disk::{self, Disk, FileLock};
+use kael_core::disk::{self, Disk};
 use kael_core::ids::SessionId;
 use kael_core::operation::OpStore;
 use kael_core::pointer::Pointer;
@@ -71,12 +71,6 @@ impl Companion {
         path.into()
     }
 
-    /// Takes the runner's lock; `None` when somebody else holds it.
-    pub fn try_hold(&self) -> Result<Option<FileLock>, CliError> {
-        self.create_folders()?;
-        Ok(self.disk.try_lock(&self.runner_lock())?)
-    }
-
     /// Who holds the runner's lock, for a message.
     #[must_use]
     pub fn holder(&self) -> String {
@@ -85,7 +79,7 @@ impl Companion {
 
     /// Whether some process holds the runner's lock.
     pub fn runner_lives(&self) -> Result<bool, CliError> {
-        Ok(self.try_hold()?.is_none())
+        Ok(disk::is_locked(&self.runner_lock())?)
     }
 
     /// The session of this text, or a usage error.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use kael_core::ids::SessionId;
-use kael_core::operation::{OpStore, OpState};
+use kael_core::operation::OpStore;
 use kael_core::rebuild::{Evidence, ReceivedEvidence, SentEvidence};
 use kael_core::transcript::OwnRows;
 use sha2::{Digest, Sha256};
@@ -35,9 +35,9 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
 
 /// Whether a later attempt of the same turn sent the words again under another uuid.
 fn superseded(invocation: &Invocation, later: &[Invocation]) -> bool {
-    later.iter().any(|other| {
-        other.turn == invocation.turn && !other.note && other.row_uuid != invocation.row_uuid
-    })
+    later
+        .iter()
+        .any(|other| other.turn == invocation.turn && !other.note && other.row_uuid != invocation.row_uuid)
 }
 
 /// What was sent into and taken out of the conversation that `session` is the present end of.
@@ -70,16 +70,17 @@ pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Ev
 
 /// The session and those it was rebuilt from, through all generations.
 pub fn lineage(store: &OpStore, session: SessionId) -> Result<HashSet<SessionId>, CliError> {
-    let operations = store.list()?;
+    let operations = store.list()?.operations;
     let mut known = HashSet::from([session]);
     let mut tip = session;
     // Every step goes to an older session, so this ends after at most as many steps as operations.
-    for _ in 0..=operations.readable.len() {
-        let older = operations.readable.iter().find(|operation| {
-            matches!(operation.state, OpState::Activated { .. }) && operation.new_session == Some(tip)
+    for _ in 0..=operations.len() {
+        let older = operations.iter().find(|operation| {
+            let state = operation.state();
+            state.was_activated() && state.candidate().is_some_and(|candidate| candidate.session == tip)
         });
-        match older.and_then(|operation| operation.source_session) {
-            Some(source) if known.insert(source) => tip = source,
+        match older.and_then(|operation| operation.source.as_ref()) {
+            Some(source) if known.insert(source.session) => tip = source.session,
             _ => break,
         }
     }
@@ -89,11 +90,7 @@ pub fn lineage(store: &OpStore, session: SessionId) -> Result<HashSet<SessionId>
 fn sent_texts(line: &[u8]) -> Vec<String> {
     let value: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
     let blocks = value.pointer("/message/content").and_then(serde_json::Value::as_array);
-    blocks
-        .into_iter()
-        .flatten()
-        .filter_map(|block| block.get("text")?.as_str().map(str::to_owned))
-        .collect()
+    blocks.into_iter().flatten().filter_map(|block| block.get("text")?.as_str().map(str::to_owned)).collect()
 }
 
 fn digest(text: &str) -> String {

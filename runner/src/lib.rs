@@ -12,6 +12,7 @@ pub mod envelope;
 pub mod facts;
 pub mod keeper;
 pub mod queue;
+pub mod settings;
 pub mod standin;
 pub mod supervisor;
 pub mod versions;

@@ -59,11 +59,8 @@ fn assert_spoken_once(request: &Request, talk: &[(&str, &str)]) {
 }
 
 fn eight_turns(subject: Subject) {
-    let companion = Companion::new(
-        subject,
-        "dirty_budget_bytes = 60000",
-        "rebuild = \"auto\"\nmin_gain_percent = 1",
-    );
+    let companion =
+        Companion::new(subject, "dirty_budget_bytes = 60000", "rebuild = \"auto\"\nmin_gain_percent = 1");
     script(&companion);
     let runner = companion.start();
     for (words, answer) in TALK {
@@ -112,7 +109,7 @@ fn asked_and_rolled_back(companion: &Companion) {
     companion.say("My very last question: what did we build?");
     let status = companion.wait_for_status("the runner asks", |s| s["operation"]["status"] == "pending");
     assert_eq!(companion.session(), before, "nothing is switched without a yes");
-    let operation = status["operation"]["id"].as_str().unwrap().to_owned();
+    let operation = status["operation"]["operation_id"].as_str().unwrap().to_owned();
 
     let answer = companion.json(&["confirm", &operation, "--yes"]);
     assert_eq!(answer["operation"]["status"], "activated", "{answer:#}");

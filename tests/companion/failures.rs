@@ -130,7 +130,11 @@ fn a_refusal_that_stays_holds_the_queue_and_says_so_and_retry_goes_on() {
     companion.say("hello");
     stub.on_text("hello", Reply::error(400, "invalid_request_error", "messages: nonsense"));
     let failed = companion.run(&["send", "--wait", "--key", "k", "hello again"]).expect_code(1);
-    assert!(failed.stderr.contains("the queue is held") && failed.stderr.contains("kael-runner retry"), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("the queue is held") && failed.stderr.contains("kael-runner retry"),
+        "{}",
+        failed.stderr
+    );
     let status = companion.json(&["status"]);
     assert!(status["hold"]["reason"].as_str().unwrap().contains("failed 2 times"), "{status:#}");
     assert_eq!(status["messages"]["delivering"], 1, "the message stays");
@@ -147,7 +151,8 @@ fn a_refusal_that_stays_holds_the_queue_and_says_so_and_retry_goes_on() {
 fn impostor(companion: &Companion, script: &str) {
     let path = companion.world.sandbox.path("bin/claude");
     fs::remove_file(&path).unwrap();
-    let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '2.1.332 (impostor)'; exit; }}\n{script}\n");
+    let text =
+        format!("#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '2.1.332 (impostor)'; exit; }}\n{script}\n");
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -156,7 +161,9 @@ fn impostor(companion: &Companion, script: &str) {
 fn what_an_impostor_prints_is_no_reply() {
     let session = "11111111-2222-4333-8444-555555555555";
     let result = |id: &str| {
-        format!(r#"echo '{{"type":"result","subtype":"success","is_error":false,"result":"I am fake","session_id":"{id}"}}'"#)
+        format!(
+            r#"echo '{{"type":"result","subtype":"success","is_error":false,"result":"I am fake","session_id":"{id}"}}'"#
+        )
     };
     for (script, told) in [
         (format!("cat >/dev/null; {}", result("$KAEL_NOTHING")), "holds no answer"),

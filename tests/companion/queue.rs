@@ -33,14 +33,26 @@ fn many_processes_send_at_once_and_every_one_gets_its_reply() {
     let companion = companion();
     let runner = companion.start();
     let waiting: Vec<Running> = (0..6)
-        .map(|n| Running::spawn(&mut companion.command(&["send", "--wait", "--from", "ann", &format!("thing {n}")])))
+        .map(|n| {
+            Running::spawn(&mut companion.command(&[
+                "send",
+                "--wait",
+                "--from",
+                "ann",
+                &format!("thing {n}"),
+            ]))
+        })
         .collect();
     for sender in waiting {
         assert!(!sender.wait(PATIENCE).expect_code(0).lines.is_empty());
     }
     let said = companion.world.stub.last_main();
     for n in 0..6 {
-        let hits = said.texts(kael_runner::standin::context::Role::User).iter().filter(|t| t.contains(&format!("thing {n}"))).count();
+        let hits = said
+            .texts(kael_runner::standin::context::Role::User)
+            .iter()
+            .filter(|t| t.contains(&format!("thing {n}")))
+            .count();
         assert_eq!(hits, 1);
     }
     companion.stop(runner);
@@ -50,7 +62,11 @@ fn many_processes_send_at_once_and_every_one_gets_its_reply() {
 fn a_wait_that_runs_out_leaves_the_message_and_says_so() {
     let companion = companion();
     let outcome = companion.run(&["send", "--wait", "--timeout", "0.2", "hello"]).expect_code(1);
-    assert!(outcome.stderr.contains("no runner is up") && outcome.stderr.contains("stays queued"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("no runner is up") && outcome.stderr.contains("stays queued"),
+        "{}",
+        outcome.stderr
+    );
     assert!(outcome.lines.is_empty());
     assert_eq!(companion.json(&["status"])["messages"]["queued"], 1);
 }
@@ -72,7 +88,9 @@ fn words_arrive_as_they_were_typed_from_standard_input() {
 fn nothing_to_say_is_a_usage_error() {
     let companion = companion();
     assert!(companion.refused(&["send", "  \n "], 2).contains("there are no words"));
-    assert!(companion.refused(&["send", "--timeout", "soon", "--wait", "x"], 2).contains("a number of seconds"));
+    assert!(
+        companion.refused(&["send", "--timeout", "soon", "--wait", "x"], 2).contains("a number of seconds")
+    );
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Companion {
 
     /// The frozen copy that an operation made of its source, and the source as it is now.
     pub fn frozen_and_live(&self, operation: &Value, source: &str) -> (Vec<u8>, Vec<u8>) {
-        let id = operation["id"].as_str().unwrap();
+        let id = operation["operation_id"].as_str().unwrap();
         let frozen = self.world.sandbox.state().join("artifacts").join(id).join(format!("{source}.jsonl"));
         (fs::read(frozen).unwrap(), fs::read(self.world.sandbox.transcript(source)).unwrap())
     }

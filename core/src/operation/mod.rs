@@ -30,6 +30,7 @@ mod recover;
 mod request;
 mod state;
 mod store;
+mod worker;
 
 pub use consent::{Consent, ConsentVerdict};
 pub use record::{Kind, Operation, Transition};
@@ -37,6 +38,7 @@ pub use recover::{RecoverError, RecoveredOp, Recovery, recover};
 pub use request::{NewOperation, Requested};
 pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState, Reason, Status};
 pub use store::{Listing, OpStore, StoreError, StoreGuard, Unreadable};
+pub use worker::{Worker, WorkerError};
 
 #[cfg(test)]
 mod tests;

@@ -123,6 +123,15 @@ impl Operation {
         self.state.status()
     }
 
+    /// The operation as its file holds it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        super::file::to_json(self)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default()
+    }
+
     /// Applies an event and notes it in the history; nothing is saved.
     ///
     /// # Errors

@@ -20,9 +20,9 @@ use crate::ids::SessionId;
 use crate::pointer::{Pointer, PointerValue};
 use crate::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
 use crate::switch::{
-    Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch, SwitchCheck,
-    SwitchError, Warning, after_switch, place_candidate, preconditions, transcript_path, wait_until_quiet,
-    withdraw_candidate,
+    Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch,
+    SwitchCheck, SwitchError, Warning, after_switch, place_candidate, preconditions, transcript_path,
+    wait_until_quiet, withdraw_candidate,
 };
 use crate::transcript::{ExtractRules, OwnRows};
 
@@ -63,7 +63,9 @@ pub enum WorkerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Whether the switch happened is not known; recovery decides at the next start.
-    #[error("operation {id} was interrupted while it switched; the next command or runner finds out what happened")]
+    #[error(
+        "operation {id} was interrupted while it switched; the next command or runner finds out what happened"
+    )]
     Interrupted {
         /// Which.
         id: crate::ids::OperationId,
@@ -108,7 +110,7 @@ impl Failure {
 }
 
 /// An error of a step, with its causes.
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::because(crate::error_chain(&error))
     }
@@ -128,7 +130,9 @@ impl Worker<'_> {
             self.advance(operation, &OpEvent::Started)?;
         }
         match self.build(operation) {
-            Ok((candidate, credential)) => self.advance(operation, &OpEvent::Proved { candidate, credential })?,
+            Ok((candidate, credential)) => {
+                self.advance(operation, &OpEvent::Proved { candidate, credential })?
+            }
             Err(failure) => self.fail(operation, &failure)?,
         }
         Ok(())
@@ -137,9 +141,15 @@ impl Worker<'_> {
     fn build(&self, operation: &mut Operation) -> Result<(Candidate, Credential), Failure> {
         let session = match self.pointer.read()? {
             PointerValue::Session(session) => session,
-            PointerValue::Absent => return Err(Failure::because("there is no session yet: nothing to rebuild")),
+            PointerValue::Absent => {
+                return Err(Failure::because("there is no session yet: nothing to rebuild"));
+            }
         };
-        let source = match operation.source.take().filter(|source| source.session == session && source.copy_is_whole()) {
+        let source = match operation
+            .source
+            .take()
+            .filter(|source| source.session == session && source.copy_is_whole())
+        {
             Some(source) => source,
             None => self.freeze(operation, session)?,
         };
@@ -157,8 +167,8 @@ impl Worker<'_> {
             accept_damage: None,
         })?;
         operation.plan_digest = Some(plan.digest());
-        operation.dirty_at_prepare = Some(plan.ledger.to_json());
-        operation.stats = Some(plan.stats_json());
+        operation.dirty_at_prepare = Some(plan.ledger.to_json(&copy, 0, &[]));
+        operation.stats = Some(json!(plan.stats));
         let blocked = plan.blocked_reason();
         if !blocked.is_empty() {
             return Err(Failure::because(blocked));
@@ -170,7 +180,6 @@ impl Worker<'_> {
             source: &copy,
             candidate: &path,
             candidate_file: &written,
-            own: self.own,
             evidence: self.evidence,
         })?;
         operation.manifest = Some(json!(written.manifest));
@@ -240,7 +249,11 @@ impl Worker<'_> {
             }
         };
         let switched = adapter.switch(credential, candidate.session, &mut |intent| {
-            self.guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, self.clock.now())?;
+            self.guard.advance(
+                operation,
+                &OpEvent::ChecksHeld { intent: intent.cloned() },
+                self.clock.now(),
+            )?;
             place_candidate(self.disk, &candidate, self.project_dir)?;
             Ok(())
         });
@@ -296,7 +309,8 @@ impl Worker<'_> {
         unasked: Option<&str>,
     ) -> Result<(), WorkerError> {
         if operation.status() == Status::Activated {
-            *operation = self.guard.request_rollback(operation.id, unasked.unwrap_or("rollback"), self.clock.now())?;
+            *operation =
+                self.guard.request_rollback(operation.id, unasked.unwrap_or("rollback"), self.clock.now())?;
         }
         if let OpState::RollbackPending(activation) = operation.state().clone() {
             let placed = transcript_path(self.project_dir, activation.candidate.session);
@@ -317,7 +331,8 @@ impl Worker<'_> {
         };
         let transcript = transcript_path(self.project_dir, before);
         if !transcript.is_file() {
-            let reason = format!("the old session's transcript {} is not there any more", transcript.display());
+            let reason =
+                format!("the old session's transcript {} is not there any more", transcript.display());
             return Ok(self.fail(operation, &Failure::because(reason))?);
         }
         for session in [before, activation.candidate.session] {
@@ -327,11 +342,18 @@ impl Worker<'_> {
             }
         }
         let switched = adapter.switch(activation.after, before, &mut |intent| {
-            Ok(self.guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, self.clock.now())?)
+            Ok(self.guard.advance(
+                operation,
+                &OpEvent::ChecksHeld { intent: intent.cloned() },
+                self.clock.now(),
+            )?)
         });
         match switched {
             Ok(after) => {
-                self.advance(operation, &OpEvent::OldSessionResumed { after, reason: unasked.map(Reason::new) })?;
+                self.advance(
+                    operation,
+                    &OpEvent::OldSessionResumed { after, reason: unasked.map(Reason::new) },
+                )?;
                 self.settle(adapter, operation)
             }
             Err(error) if error.is_conflict() => {

@@ -37,7 +37,10 @@ pub fn resolve(name: &str, workdir: &Path, search_path: Option<&OsStr>) -> Resul
     std::env::split_paths(search)
         .map(|dir| workdir.join(dir).join(name))
         .find(|candidate| executable(candidate))
-        .ok_or_else(|| BinaryError::NotFound { name: name.to_owned(), path: search.to_string_lossy().into_owned() })
+        .ok_or_else(|| BinaryError::NotFound {
+            name: name.to_owned(),
+            path: search.to_string_lossy().into_owned(),
+        })
 }
 
 fn executable(path: &Path) -> bool {
@@ -56,7 +59,8 @@ impl VersionCache {
     pub fn version(&mut self, binary: &Path, env: &[(String, String)], remove: &[&str]) -> Option<String> {
         let meta = binary.metadata().ok()?;
         if let Some((path, inode, secs, nanos, version)) = &self.known
-            && (path.as_path(), *inode, *secs, *nanos) == (binary, meta.ino(), meta.mtime(), meta.mtime_nsec())
+            && (path.as_path(), *inode, *secs, *nanos)
+                == (binary, meta.ino(), meta.mtime(), meta.mtime_nsec())
         {
             return version.clone();
         }
@@ -113,7 +117,12 @@ mod tests {
     #[test]
     fn a_replaced_binary_is_asked_again() {
         let dir = tempfile::tempdir().unwrap();
-        let path = script(dir.path(), "claude", "#!/bin/sh\necho x >> \"$0.asked\"; echo '2.1.1 (Claude Code)'", 0o755);
+        let path = script(
+            dir.path(),
+            "claude",
+            "#!/bin/sh\necho x >> \"$0.asked\"; echo '2.1.1 (Claude Code)'",
+            0o755,
+        );
         let mut cache = VersionCache::default();
         assert_eq!(cache.version(&path, &[], &[]).as_deref(), Some("2.1.1"));
         assert_eq!(cache.version(&path, &[], &[]).as_deref(), Some("2.1.1"));

@@ -49,7 +49,13 @@ pub fn arguments(config: &Config, invocation: &Invocation) -> Vec<String> {
     if invocation.new_session {
         begin_instead_of_resume(&mut out, &invocation.session);
     }
-    out.extend(STREAMING.iter().filter(|&&s| !(s == "-p" && printing(&out))).map(|&s| s.to_owned()).collect::<Vec<_>>());
+    out.extend(
+        STREAMING
+            .iter()
+            .filter(|&&s| !(s == "-p" && printing(&out)))
+            .map(|&s| s.to_owned())
+            .collect::<Vec<_>>(),
+    );
     if let Route::ResumeAt(row) = &invocation.route {
         out.extend(["--resume-session-at".to_owned(), row.clone()]);
     }

@@ -199,7 +199,10 @@ impl Running {
             StreamEvent::Init { session, .. } => self.session.clone_from(session),
             StreamEvent::Replay { .. } => self.replayed = true,
             StreamEvent::Result(result) => self.result = Some((**result).clone()),
-            StreamEvent::ToolUse { .. } | StreamEvent::Text | StreamEvent::Retry { .. } | StreamEvent::Other => {}
+            StreamEvent::ToolUse { .. }
+            | StreamEvent::Text
+            | StreamEvent::Retry { .. }
+            | StreamEvent::Other => {}
         }
     }
 

@@ -93,9 +93,8 @@ pub fn parse(line: &[u8]) -> StreamEvent {
             StreamEvent::Replay { uuid: text("/uuid") }
         }
         (Some("assistant"), _) => assistant(&value),
-        (Some("result"), _) => {
-            serde_json::from_value(value).map_or(StreamEvent::Other, |line| StreamEvent::Result(Box::new(line)))
-        }
+        (Some("result"), _) => serde_json::from_value(value)
+            .map_or(StreamEvent::Other, |line| StreamEvent::Result(Box::new(line))),
         _ => StreamEvent::Other,
     }
 }
@@ -121,11 +120,13 @@ mod tests {
 
     #[test]
     fn known_lines_are_understood() {
-        let init = parse(br#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#);
+        let init =
+            parse(br#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#);
         assert_eq!(init, StreamEvent::Init { session: Some("s".into()), version: Some("2.1.332".into()) });
         let replay = parse(br#"{"type":"user","isReplay":true,"uuid":"u"}"#);
         assert_eq!(replay, StreamEvent::Replay { uuid: Some("u".into()) });
-        let tool = parse(br#"{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}"#);
+        let tool =
+            parse(br#"{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}"#);
         assert_eq!(tool, StreamEvent::ToolUse { name: "Bash".into() });
         let retry = parse(br#"{"type":"system","subtype":"api_retry","attempt":2,"error_status":529}"#);
         assert_eq!(retry, StreamEvent::Retry { attempt: 2, status: Some(529) });
@@ -144,7 +145,9 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_decides_nothing() {
-        for line in [&b"garbage"[..], b"", b"[]", b"null", br#"{"type":"result","is_error":"maybe"}"#, b"\xff"] {
+        for line in
+            [&b"garbage"[..], b"", b"[]", b"null", br#"{"type":"result","is_error":"maybe"}"#, b"\xff"]
+        {
             assert_eq!(parse(line), StreamEvent::Other);
         }
     }

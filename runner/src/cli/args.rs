@@ -81,8 +81,6 @@ pub enum Command {
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
-    /// The MCP server, for the model (stdio)
-    Mcp,
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
     /// A stand-in for `claude`, for the demo and the tests
@@ -254,7 +252,8 @@ pub struct Demo {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 30 or 2.5".to_owned())?;
+    let seconds: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, such as 30 or 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "expected a number of seconds from 0 up".to_owned())
 }
 

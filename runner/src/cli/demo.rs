@@ -90,7 +90,8 @@ impl Stage {
         for folder in ["home", "bin", "shed"] {
             fs::create_dir_all(self.root.join(folder))?;
         }
-        let inventory: String = (1..=900).map(|n| format!("shelf {n}: a box of nails, some rope, a tin of paint\n")).collect();
+        let inventory: String =
+            (1..=900).map(|n| format!("shelf {n}: a box of nails, some rope, a tin of paint\n")).collect();
         fs::write(self.root.join("shed/inventory.txt"), inventory)?;
         let program = self.root.join("bin/claude");
         if !program.exists() {
@@ -124,7 +125,10 @@ impl Stage {
     fn json(&self, arguments: &[&str]) -> Result<Value, CliError> {
         let output = self.command(&[arguments, &["--json"]].concat())?.output()?;
         serde_json::from_slice(&output.stdout).map_err(|_| {
-            CliError::failed(format!("{arguments:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
+            CliError::failed(format!(
+                "{arguments:?} failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ))
         })
     }
 
@@ -179,7 +183,8 @@ impl Stage {
                 status.pointer("/operation/status").and_then(Value::as_str),
                 Some("pending" | "scheduled" | "running" | "verifying" | "activating")
             );
-            if let (false, Some(session)) = (busy, status.pointer("/pointer/session").and_then(Value::as_str)) {
+            if let (false, Some(session)) = (busy, status.pointer("/pointer/session").and_then(Value::as_str))
+            {
                 return Ok(session.to_owned());
             }
             if Instant::now() > deadline {
@@ -191,7 +196,8 @@ impl Stage {
 
     fn transcript(&self, session: &str) -> PathBuf {
         let projects = self.root.join("home/.claude/projects");
-        let folder = fs::read_dir(projects).ok().and_then(|mut all| all.next()?.ok()).map(|entry| entry.path());
+        let folder =
+            fs::read_dir(projects).ok().and_then(|mut all| all.next()?.ok()).map(|entry| entry.path());
         folder.unwrap_or_default().join(format!("{session}.jsonl"))
     }
 
@@ -203,12 +209,14 @@ impl Stage {
         let session = self.session()?;
         let clean = fs::read_to_string(self.transcript(&session))?;
         let operation = match switches.last() {
-            Some(line) => self.json(&["status", "--operation", line["operation"].as_str().unwrap_or_default()])?,
+            Some(line) => {
+                self.json(&["status", "--operation", line["operation"].as_str().unwrap_or_default()])?
+            }
             None => Value::Null,
         };
         let old = switches.last().and_then(|line| line["from"].as_str()).unwrap_or_default().to_owned();
         let frozen = operation
-            .pointer("/operation/id")
+            .pointer("/operation/operation_id")
             .and_then(Value::as_str)
             .map(|id| self.root.join("state/artifacts").join(id).join(format!("{old}.jsonl")));
         let untouched = frozen.is_some_and(|frozen| same_bytes(&frozen, &self.transcript(&old)));
@@ -218,7 +226,10 @@ impl Stage {
             (format!("the pointer moved by itself, {} times", switches.len()), !switches.is_empty()),
             ("every sentence is in the clean session, once".to_owned(), words_once),
             ("no tool output of before the switch is in it".to_owned(), !tool_output_before(&clean)),
-            ("the proof is on record".to_owned(), candidate_bytes && operation["operation"]["status"] == "activated"),
+            (
+                "the proof is on record".to_owned(),
+                candidate_bytes && operation["operation"]["status"] == "activated",
+            ),
             ("the old transcript is byte-identical to its frozen copy".to_owned(), untouched),
             ("the companion still knows the first sentence".to_owned(), remembered.contains(TALK[0])),
             (

@@ -83,7 +83,8 @@ pub fn to_json(
 
 fn text(report: &LedgerReport, value: &Value) -> String {
     let mut lines = Vec::new();
-    let due: Vec<&str> = value["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let due: Vec<&str> =
+        value["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     lines.push(match due.is_empty() {
         true => "a rebuild is not due".to_owned(),
         false => format!("a rebuild is due: {}", due.join("; ")),
@@ -91,8 +92,16 @@ fn text(report: &LedgerReport, value: &Value) -> String {
     if let Some(level) = report.water_level {
         lines.push(format!("water level    {} tokens at the last turn", level.total()));
     }
-    lines.push(format!("speech         {} in {} turns", bytes(report.conversation_bytes), report.conversation_turns));
-    lines.push(format!("noise          {} ({:.1} %)", bytes(report.total_bytes), report.noise_ratio() * 100.0));
+    lines.push(format!(
+        "speech         {} in {} turns",
+        bytes(report.conversation_bytes),
+        report.conversation_turns
+    ));
+    lines.push(format!(
+        "noise          {} ({:.1} %)",
+        bytes(report.total_bytes),
+        report.noise_ratio() * 100.0
+    ));
     for (category, count) in &report.categories {
         let name = serde_json::to_value(category).unwrap_or_default();
         lines.push(format!("  {:<15} {}", name.as_str().unwrap_or_default(), bytes(*count)));

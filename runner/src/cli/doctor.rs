@@ -12,8 +12,9 @@ use crate::claude::command::REMOVED;
 use crate::companion::Companion;
 use crate::versions;
 
-use super::error::{CliError, chain};
+use super::error::CliError;
 use super::output::Output;
+use kael_core::error_chain as chain;
 
 /// One thing that was looked at.
 struct Check {
@@ -113,7 +114,10 @@ fn check_cli(config: &Config, binary: &Result<PathBuf, String>) -> Check {
     };
     let env: Vec<(String, String)> = config.claude.env.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     match VersionCache::default().version(binary, &env, REMOVED) {
-        None => Check::new("cli", Err(format!("{} --version prints no version: is it Claude Code?", binary.display()))),
+        None => Check::new(
+            "cli",
+            Err(format!("{} --version prints no version: is it Claude Code?", binary.display())),
+        ),
         Some(version) if versions::is_known(&version) => {
             Check::new("cli", Ok(format!("{} is {version}, which was measured", binary.display())))
         }
@@ -284,7 +288,9 @@ impl Pane {
             "tmux",
             match &self.command {
                 Some(command) => Ok(format!("{} runs {command}", config.tmux_target)),
-                None if self.available => Err(format!("there is no pane {}: correct tmux_target", config.tmux_target)),
+                None if self.available => {
+                    Err(format!("there is no pane {}: correct tmux_target", config.tmux_target))
+                }
                 None => Err("tmux is not installed".to_owned()),
             },
         )

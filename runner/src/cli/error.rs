@@ -1,6 +1,8 @@
 //! Errors as a person or a script meets them: a kind with its exit code, one message that names
 //! what, where and what to do (DESIGN 12).
 
+use kael_core::error_chain;
+use kael_core::operation::{StoreError, WorkerError};
 use serde_json::{Value, json};
 
 /// What kind of trouble; each has an exit code that scripts and units rely on.
@@ -68,8 +70,8 @@ impl CliError {
     }
 
     /// An error of this kind, told with all its causes.
-    pub fn from_error(kind: ErrorKind, error: &dyn std::error::Error) -> Self {
-        Self::new(kind, chain(error))
+    pub fn from_error(kind: ErrorKind, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(kind, error_chain(error))
     }
 
     /// The form in which a runner hands an error to the command that waits for it.
@@ -91,18 +93,6 @@ impl CliError {
     }
 }
 
-/// An error and its causes in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut out = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        out.push_str(": ");
-        out.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    out
-}
-
 /// Errors of our own modules that are failures unless their caller knows better.
 macro_rules! failure {
     ($($error:ty),+ $(,)?) => {
@@ -113,7 +103,52 @@ macro_rules! failure {
         })+
     };
 }
-failure!(crate::queue::QueueError, crate::claude::binary::BinaryError, std::io::Error);
+failure!(
+    crate::queue::QueueError,
+    crate::claude::binary::BinaryError,
+    std::io::Error,
+    kael_core::disk::DiskError,
+    kael_core::operation::RecoverError,
+    kael_core::transcript::TranscriptError,
+    kael_core::rebuild::RebuildError,
+);
+
+impl From<kael_core::pointer::PointerError> for CliError {
+    fn from(error: kael_core::pointer::PointerError) -> Self {
+        let kind = if error.is_conflict() { ErrorKind::Conflict } else { ErrorKind::Failed };
+        Self::from_error(kind, &error)
+    }
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::Active { .. } | StoreError::Busy { .. } => ErrorKind::Busy,
+            StoreError::SessionConflict { .. } => ErrorKind::Conflict,
+            StoreError::NotFound { .. }
+            | StoreError::NotNewest { .. }
+            | StoreError::NoConflict { .. }
+            | StoreError::Illegal(_) => ErrorKind::Refused,
+            StoreError::Disk(_)
+            | StoreError::Damaged { .. }
+            | StoreError::Newer { .. }
+            | StoreError::Stale { .. } => ErrorKind::Failed,
+        };
+        Self::from_error(kind, &error)
+    }
+}
+
+impl From<WorkerError> for CliError {
+    fn from(error: WorkerError) -> Self {
+        match error {
+            WorkerError::Store(error) => error.into(),
+            WorkerError::NoConsent { .. } | WorkerError::GoneOn { .. } => {
+                Self::from_error(ErrorKind::Refused, &error)
+            }
+            WorkerError::Interrupted { .. } => Self::from_error(ErrorKind::Failed, &error),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -135,6 +170,9 @@ mod tests {
             path: "/q".into(),
             source: std::io::Error::from_raw_os_error(28),
         };
-        assert_eq!(CliError::from(error).message, "could not create /q: No space left on device (os error 28)");
+        assert_eq!(
+            CliError::from(error).message,
+            "could not create /q: No space left on device (os error 28)"
+        );
     }
 }

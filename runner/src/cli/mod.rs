@@ -5,7 +5,6 @@ mod demo;
 mod dirty;
 mod doctor;
 pub mod error;
-mod mcp;
 mod operations;
 mod output;
 mod plan;
@@ -34,7 +33,8 @@ const ORIGINAL: &str = "kael-thread-rebuild";
 /// Runs a command line and returns its exit code. `arguments` begins with the program's name.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let name = arguments.first().map(std::path::Path::new).and_then(|path| path.file_name()).unwrap_or_default();
+    let name =
+        arguments.first().map(std::path::Path::new).and_then(|path| path.file_name()).unwrap_or_default();
     let original = name.to_str().is_some_and(|name| name.starts_with(ORIGINAL));
     if name.to_str() == Some("claude") {
         return crate::standin::main(arguments.into_iter().skip(1).collect());
@@ -86,7 +86,6 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Dirty(args) => dirty::run(&companion, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion, &args, &output),
         Command::Pointer(args) => pointer::run(&companion, args, &output).map(done),
-        Command::Mcp => mcp::run(companion).map(done),
         Command::Request(_)
         | Command::Confirm(_)
         | Command::Cancel(_)
@@ -129,7 +128,10 @@ fn find_companion(global: &Global, original: bool) -> Result<Companion, CliError
         )),
         (Some(_), Some(_)) => Err(CliError::new(
             ErrorKind::Usage,
-            format!("the configuration has several companions ({}): name one with --companion", names.join(", ")),
+            format!(
+                "the configuration has several companions ({}): name one with --companion",
+                names.join(", ")
+            ),
         )),
     }
 }

@@ -19,7 +19,7 @@ pub fn run(companion: &Companion, command: Command, output: &Output) -> Result<(
     let (kind, arguments) = request(companion, command)?;
     let answer = perform(companion, kind, &arguments)?;
     output.print(&answer, || {
-        let id = answer.pointer("/operation/id").and_then(Value::as_str);
+        let id = answer.pointer("/operation/operation_id").and_then(Value::as_str);
         let next = answer["next"].as_str().unwrap_or("done");
         id.map_or_else(|| next.to_owned(), |id| format!("operation {id}: {next}"))
     })
@@ -89,9 +89,9 @@ fn word(given: Option<&str>, wanted: &str, command: &str) -> Result<bool, CliErr
 fn must_be_current(companion: &Companion, transcript: &std::path::Path) -> Result<(), CliError> {
     let session = companion.pointer.read()?.session();
     let current = session.map(|session| companion.transcript(session));
-    let same = current.as_ref().is_some_and(|current| {
-        matches!((current.canonicalize(), transcript.canonicalize()), (Ok(a), Ok(b)) if a == b)
-    });
+    let same = current.as_ref().is_some_and(
+        |current| matches!((current.canonicalize(), transcript.canonicalize()), (Ok(a), Ok(b)) if a == b),
+    );
     if same {
         return Ok(());
     }
@@ -144,8 +144,11 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
 }
 
 /// Leaves the request with the runner and waits; `None` when the runner went away without an answer.
-fn ask_runner(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Option<Value>, CliError> {
-    use kael_core::clock::Clock;
+fn ask_runner(
+    companion: &Companion,
+    kind: RequestKind,
+    arguments: &Value,
+) -> Result<Option<Value>, CliError> {
     let mut queue = companion.queue()?;
     let bell = WaitingBell::hang(&companion.config.state_dir)?;
     let id = queue.leave_request(kind, arguments, companion.clock.now())?;
@@ -176,7 +179,8 @@ pub fn find(store: &OpStore, id: &str) -> Result<Operation, CliError> {
 /// An operation for people.
 #[must_use]
 pub fn text(operation: &Operation) -> String {
-    let mut lines = vec![format!("operation {} {}: {}", operation.id, operation.status(), outcome_line(operation))];
+    let mut lines =
+        vec![format!("operation {} {}: {}", operation.id, operation.status(), outcome_line(operation))];
     for reason in &operation.reasons {
         lines.push(format!("  asked for by {}: {reason}", operation.requested_by));
     }

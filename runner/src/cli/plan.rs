@@ -30,11 +30,19 @@ pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<
     value["schema"] = json!(1);
     value["candidate_path"] = json!(written);
     output.print(&value, || text(&plan, &source, written.as_deref()))?;
-    Ok(if plan.blocked.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ErrorKind::Refused.exit_code()) })
+    Ok(if plan.blocked.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ErrorKind::Refused.exit_code())
+    })
 }
 
 /// The plan of a transcript, the pointer's when none is named.
-pub fn make(companion: &Companion, source: Option<&Path>, accept_damage: Option<u64>) -> Result<Plan, CliError> {
+pub fn make(
+    companion: &Companion,
+    source: Option<&Path>,
+    accept_damage: Option<u64>,
+) -> Result<Plan, CliError> {
     let source = match source {
         Some(source) => source.to_owned(),
         None => find_source(companion, None)?,
@@ -75,7 +83,10 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
         lines.push("               the last turn is not answered; it is carried and marked".to_owned());
     }
     if stats.dropped_oldest_turns > 0 {
-        lines.push(format!("left out       the {} oldest turns (carry_max_tokens)", stats.dropped_oldest_turns));
+        lines.push(format!(
+            "left out       the {} oldest turns (carry_max_tokens)",
+            stats.dropped_oldest_turns
+        ));
     }
     let gain = &plan.gain;
     let level = gain.measured_tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
@@ -97,7 +108,7 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
         ));
     }
     for branch in &plan.off_chain {
-        lines.push(format!("off the chain  {branch}"));
+        lines.push(format!("off the chain  {}", branch.message()));
     }
     for blocked in &plan.blocked {
         let at = blocked.line.map(|line| format!("line {line}: ")).unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::companion::Companion;
 use crate::queue::RequestKind;
 
 use super::args;
-use super::error::{CliError, ErrorKind};
+use super::error::CliError;
 use super::output::Output;
 
 /// Runs the command.
@@ -66,11 +66,4 @@ fn history(companion: &Companion, output: &Output) -> Result<(), CliError> {
         });
         lines.collect::<Vec<_>>().join("\n")
     })
-}
-
-impl From<kael_core::pointer::PointerError> for CliError {
-    fn from(error: kael_core::pointer::PointerError) -> Self {
-        let kind = if error.is_conflict() { ErrorKind::Conflict } else { ErrorKind::Failed };
-        Self::from_error(kind, &error)
-    }
 }

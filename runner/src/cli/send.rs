@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::time::Instant;
 
-use kael_core::clock::Clock;
 use serde_json::json;
 
 use crate::companion::Companion;
@@ -43,9 +42,9 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
     }
     let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let message = queue
-            .message(accepted.id)?
-            .ok_or_else(|| CliError::failed(format!("message {} has vanished from the inbox", accepted.id)))?;
+        let message = queue.message(accepted.id)?.ok_or_else(|| {
+            CliError::failed(format!("message {} has vanished from the inbox", accepted.id))
+        })?;
         if let Some(result) = outcome(&queue, &message)? {
             return print_reply(&queue, &message, result, output);
         }
@@ -86,7 +85,9 @@ fn words(text: String) -> Result<String, CliError> {
     if words.len() > MOST_BYTES {
         return Err(CliError::new(
             ErrorKind::Usage,
-            format!("the text is longer than {MOST_BYTES} bytes: save it as a file and name that in the message"),
+            format!(
+                "the text is longer than {MOST_BYTES} bytes: save it as a file and name that in the message"
+            ),
         ));
     }
     Ok(words)

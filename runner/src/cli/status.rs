@@ -1,6 +1,5 @@
 //! `status`: what the runner, its queue and its operation are doing, read from their files.
 
-use kael_core::clock::Clock;
 use kael_core::pointer::PointerValue;
 use serde_json::{Map, Value, json};
 
@@ -43,7 +42,7 @@ pub fn collect(companion: &Companion) -> Result<Value, CliError> {
     let pointer = match companion.pointer.read() {
         Ok(PointerValue::Session(session)) => json!({ "session": session }),
         Ok(PointerValue::Absent) => json!({ "session": null }),
-        Err(error) => json!({ "session": null, "error": super::error::chain(&error) }),
+        Err(error) => json!({ "session": null, "error": kael_core::error_chain(&error) }),
     };
     let lives = companion.runner_lives()?;
     Ok(json!({
@@ -81,7 +80,10 @@ pub fn text(status: &Value) -> String {
         .flatten()
         .map(|(state, n)| format!("{n} {state}"))
         .collect();
-    lines.push(format!("messages   {}", if counts.is_empty() { "none yet".to_owned() } else { counts.join(", ") }));
+    lines.push(format!(
+        "messages   {}",
+        if counts.is_empty() { "none yet".to_owned() } else { counts.join(", ") }
+    ));
     if let Some(turn) = status["turn"].as_object() {
         let state = if turn["running"] == true { "is running" } else { "waits to be tried again" };
         let error = turn["last_error"].as_str().map(|e| format!(", last: {e}")).unwrap_or_default();
@@ -101,8 +103,8 @@ pub fn text(status: &Value) -> String {
     }
     lines.push(match word("/operation/status") {
         Some(state) => {
-            let reason = word("/operation/failure").map(|r| format!(": {r}")).unwrap_or_default();
-            format!("operation  {} {state}{reason}", word("/operation/id").unwrap_or_default())
+            let reason = word("/operation/error").map(|r| format!(": {r}")).unwrap_or_default();
+            format!("operation  {} {state}{reason}", word("/operation/operation_id").unwrap_or_default())
         }
         None => "operation  none yet".to_owned(),
     });

@@ -94,7 +94,9 @@ impl Keeper {
             After::Answered => Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?)),
             After::Absent => match target {
                 Target::New(_) => self.send_in_fresh_session(turn, Some(last.row_uuid.clone())),
-                Target::Existing(_) => self.send(turn, Target::Existing(session), Some(last.row_uuid.clone())),
+                Target::Existing(_) => {
+                    self.send(turn, Target::Existing(session), Some(last.row_uuid.clone()))
+                }
             },
             After::Nothing => {
                 let mut invocation =
@@ -154,7 +156,9 @@ impl Keeper {
                  `kael-runner pointer set {newest}`",
                 others.len()
             ),
-            None => "the folder holds no session at all: is project_dir right, or was it cleaned up?".to_owned(),
+            None => {
+                "the folder holds no session at all: is project_dir right, or was it cleaned up?".to_owned()
+            }
         };
         format!(
             "the pointer names session {session}, but there is no transcript {}: {known}. No new session is begun \
@@ -208,10 +212,13 @@ impl Keeper {
         let from_offset = match transcript.metadata() {
             Ok(meta) => meta.len(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(CliError::failed(format!("could not look at {}: {error}", transcript.display()))),
+            Err(error) => {
+                return Err(CliError::failed(format!("could not look at {}: {error}", transcript.display())));
+            }
         };
-        let content: serde_json::Value = serde_json::from_str(&turn.content)
-            .map_err(|error| CliError::failed(format!("turn {} holds no content blocks: {error}", turn.id)))?;
+        let content: serde_json::Value = serde_json::from_str(&turn.content).map_err(|error| {
+            CliError::failed(format!("turn {} holds no content blocks: {error}", turn.id))
+        })?;
         let line = json!({
             "type": "user",
             "message": { "role": "user", "content": content },
@@ -262,8 +269,12 @@ fn row_uuid(keeper: &Keeper, turn: &Turn, attempt: usize) -> Result<String, CliE
 
 fn stuck(turn: &Turn, session: SessionId, receipt: &Receipt) -> String {
     let what = match &receipt.after {
-        After::ToolOpen { tool, .. } => format!("the process ended while {tool} ran, and whether it took effect is unknown"),
-        After::ToolsFinished { .. } => "the process ended after tools had run and before the answer".to_owned(),
+        After::ToolOpen { tool, .. } => {
+            format!("the process ended while {tool} ran, and whether it took effect is unknown")
+        }
+        After::ToolsFinished { .. } => {
+            "the process ended after tools had run and before the answer".to_owned()
+        }
         _ => "the answer was cut off".to_owned(),
     };
     let line = receipt.row_line.map(|line| format!(", line {line}")).unwrap_or_default();

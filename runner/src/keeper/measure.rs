@@ -133,14 +133,19 @@ impl Keeper {
         let blocked = plan.blocked_reason();
         if !blocked.is_empty() {
             self.tell_at(session, report.total_bytes)?;
-            return Ok(vec![format!("a rebuild is due ({}) and not possible: {blocked}", reasons.join("; "))]);
+            return Ok(vec![format!(
+                "a rebuild is due ({}) and not possible: {blocked}",
+                reasons.join("; ")
+            )]);
         }
         let mut lines = Vec::new();
         let operation = self.request(&reasons.join("; "), "runner", true)?;
         let auto = policy == RebuildPolicy::Auto && {
             let known = self.version.as_deref().is_none_or(versions::is_known);
             if !known {
-                lines.push("this version of the CLI was not measured: rebuild = \"auto\" asks instead".to_owned());
+                lines.push(
+                    "this version of the CLI was not measured: rebuild = \"auto\" asks instead".to_owned(),
+                );
             }
             known
         };
@@ -150,7 +155,10 @@ impl Keeper {
             self.tell_at(session, report.total_bytes)?;
             lines.push(format!("a rebuild is due: {}", reasons.join("; ")));
             lines.extend(figures(&plan));
-            lines.push(format!("`kael-runner confirm` says yes, `kael-runner cancel --confirm CANCEL` says no ({})", operation.id));
+            lines.push(format!(
+                "`kael-runner confirm` says yes, `kael-runner cancel --confirm CANCEL` says no ({})",
+                operation.id
+            ));
         }
         Ok(lines)
     }
@@ -185,7 +193,11 @@ impl Keeper {
     }
 
     /// The first turn after a switch: is the history that the proof put there what the CLI really loaded?
-    fn watch_first_turn(&mut self, session: SessionId, receipt: &Receipt) -> Result<Option<String>, CliError> {
+    fn watch_first_turn(
+        &mut self,
+        session: SessionId,
+        receipt: &Receipt,
+    ) -> Result<Option<String>, CliError> {
         let Some(mut operation) = self.store.newest_activated()? else { return Ok(None) };
         let OpState::Activated(activation) = operation.state() else { return Ok(None) };
         let before = activation.before;

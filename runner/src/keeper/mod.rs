@@ -5,7 +5,6 @@
 //! Synchronous: the supervisor adds the waiting.
 
 mod attempt;
-mod facts;
 mod measure;
 mod operations;
 mod outcome;
@@ -13,7 +12,7 @@ mod perform;
 mod settle;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kael_core::disk::FileLock;
 use kael_core::ids::SessionId;
@@ -25,6 +24,8 @@ use crate::queue::{Hold, MessageState, Queue, Setting};
 use crate::supervisor::View;
 
 pub use attempt::Next;
+pub use measure::{baseline, figures};
+pub use operations::outcome_line;
 pub use settle::Settled;
 
 /// A companion under our lock.
@@ -36,31 +37,40 @@ pub struct Keeper {
     /// Its operations.
     pub store: OpStore,
     version: Option<String>,
+    is_runner: bool,
     _lock: FileLock,
 }
 
 impl Keeper {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock for the life of a runner, or says who has it. Waits a second: a command may hold it for a moment.
     pub fn take(companion: Companion) -> Result<Self, CliError> {
-        match Self::try_take(companion.clone())? {
-            Some(keeper) => Ok(keeper),
-            None => Err(CliError::new(
+        companion.create_folders()?;
+        let Some(lock) = companion.disk.lock_within(&companion.runner_lock(), Duration::from_secs(1))? else {
+            return Err(CliError::new(
                 ErrorKind::Busy,
                 format!(
                     "the companion of {} is already run by {}: stop that one first, or talk to it with `kael-runner send`",
                     companion.config.resume_pointer_path.display(),
                     companion.holder()
                 ),
-            )),
+            ));
+        };
+        Self::with_lock(companion, lock, true)
+    }
+
+    /// Takes the lock for one command, unless somebody has it.
+    pub fn try_take(companion: Companion) -> Result<Option<Self>, CliError> {
+        companion.create_folders()?;
+        match companion.disk.try_lock(&companion.runner_lock())? {
+            Some(lock) => Ok(Some(Self::with_lock(companion, lock, false)?)),
+            None => Ok(None),
         }
     }
 
-    /// Takes the lock unless somebody has it.
-    pub fn try_take(companion: Companion) -> Result<Option<Self>, CliError> {
-        let Some(lock) = companion.try_hold()? else { return Ok(None) };
+    fn with_lock(companion: Companion, lock: FileLock, is_runner: bool) -> Result<Self, CliError> {
         let queue = companion.queue()?;
         let store = companion.store()?;
-        Ok(Some(Self { companion, queue, store, version: None, _lock: lock }))
+        Ok(Self { companion, queue, store, version: None, is_runner, _lock: lock })
     }
 
     /// Brings everything an earlier holder left unfinished to a definite state. Returns a line for

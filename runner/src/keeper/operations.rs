@@ -113,7 +113,8 @@ impl Keeper {
             Ok(operation) => Ok(outcome_line(&operation)),
             Err(error) if error.kind == ErrorKind::Refused => {
                 // The yes was for another plan, or is too old: nothing may stay active without one.
-                let failed = OpEvent::Failed { reason: error.message.as_str().into(), session_conflict: false };
+                let failed =
+                    OpEvent::Failed { reason: error.message.as_str().into(), session_conflict: false };
                 self.store.lock()?.advance(&mut self.store.load(id)?, &failed, self.now())?;
                 Ok(error.message)
             }
@@ -159,7 +160,10 @@ impl Keeper {
             None => Ok(()),
             Some(turn) => Err(CliError::new(
                 ErrorKind::Busy,
-                format!("turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`", turn.id),
+                format!(
+                    "turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`",
+                    turn.id
+                ),
             )),
         }
     }
@@ -200,8 +204,13 @@ impl Keeper {
         let mut told = Vec::new();
         let guard = self.store.lock()?;
         let lock = self.companion.pointer.lock()?;
-        let recovery =
-            operation::recover(&guard, &self.companion.pointer, &lock, &self.companion.config.project_dir, self.now())?;
+        let recovery = operation::recover(
+            &guard,
+            &self.companion.pointer,
+            &lock,
+            &self.companion.config.project_dir,
+            self.now(),
+        )?;
         drop(lock);
         for unreadable in &recovery.unreadable {
             told.push(kael_core::error_chain(&unreadable.error));
@@ -210,7 +219,10 @@ impl Keeper {
         for done in recovery.operations {
             told.push(format!("operation {}: {}", done.id, done.what));
             if let Some(change) = done.source_changed {
-                told.push(format!("operation {}: the old session was written to during the switch: {change}", done.id));
+                told.push(format!(
+                    "operation {}: the old session was written to during the switch: {change}",
+                    done.id
+                ));
             }
             if done.redo {
                 redo.push(done.id);

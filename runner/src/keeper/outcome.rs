@@ -57,10 +57,13 @@ pub fn classify(run: &Run<'_>, receipt: &Receipt, asked: SessionId) -> Failure {
         Some(EndedBy::Lingering) | None => {}
     }
     match &ended.result {
-        Some(result) if result.is_error => api_error(result.api_error_status, result.terminal_reason.as_deref(), ended),
+        Some(result) if result.is_error => {
+            api_error(result.api_error_status, result.terminal_reason.as_deref(), ended)
+        }
         Some(_) => retry(
             true,
-            "the CLI reports success, but the transcript holds no answer: nothing is taken for a reply".to_owned(),
+            "the CLI reports success, but the transcript holds no answer: nothing is taken for a reply"
+                .to_owned(),
         ),
         None => retry(true, format!("the CLI ended without a result ({}){}", ended.status, stderr(ended))),
     }
@@ -81,7 +84,9 @@ fn api_error(status: Option<u16>, reason: Option<&str>, ended: &Ended) -> Failur
         (Some(401 | 403), _) => hold(
             "the API refuses the login: log in again (`claude /login`, or a new key), then `kael-runner retry`",
         ),
-        (Some(404), _) => hold("the API does not know the model: correct --model in [claude] args, then `kael-runner retry`"),
+        (Some(404), _) => hold(
+            "the API does not know the model: correct --model in [claude] args, then `kael-runner retry`",
+        ),
         (Some(429), _) => retry(false, "the API's rate or usage limit is reached".to_owned()),
         (Some(status @ 500..), _) => retry(false, format!("the API answered {status}")),
         (Some(status), _) => retry(true, format!("the API answered {status}")),
@@ -149,14 +154,20 @@ mod tests {
             assert_eq!(then(&refused(status, "api_error")), wanted, "{status:?}");
         }
         assert_eq!(then(&refused(Some(400), "prompt_too_long")), Then::Hold);
-        assert_eq!(then(&ended(Some(ResultLine { subtype: "success".into(), ..ResultLine::default() }))), retry(true));
+        assert_eq!(
+            then(&ended(Some(ResultLine { subtype: "success".into(), ..ResultLine::default() }))),
+            retry(true)
+        );
     }
 
     #[test]
     fn a_missing_result_names_exit_and_reason() {
         let run = ended(None);
         let failure = classify(&Some(Ok(&run)), &Receipt::absent(), SessionId::generate());
-        assert_eq!(failure.detail, "the CLI ended without a result (exit status: 1): Error: something is wrong");
+        assert_eq!(
+            failure.detail,
+            "the CLI ended without a result (exit status: 1): Error: something is wrong"
+        );
     }
 
     #[test]

@@ -42,7 +42,9 @@ impl Keeper {
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
                 match operation.state() {
-                    OpState::Failed { session_conflict: true, .. } => Err(CliError::new(ErrorKind::Conflict, line)),
+                    OpState::Failed { session_conflict: true, .. } => {
+                        Err(CliError::new(ErrorKind::Conflict, line))
+                    }
                     OpState::Failed { .. } => Err(CliError::refused(line)),
                     _ => Ok(shown(&operation, &line)),
                 }
@@ -84,7 +86,11 @@ impl Keeper {
             RequestKind::Pause | RequestKind::Continue => {
                 let paused = kind == RequestKind::Pause;
                 self.queue.set(Setting::Paused, &paused)?;
-                let line = if paused { "no new turn is taken until `kael-runner continue`" } else { "turns are taken again" };
+                let line = if paused {
+                    "no new turn is taken until `kael-runner continue`"
+                } else {
+                    "turns are taken again"
+                };
                 Ok(json!({ "schema": 1, "ok": true, "paused": paused, "next": line }))
             }
         }
@@ -97,10 +103,15 @@ impl Keeper {
         }
         let found = match wanted {
             Status::Activated => self.store.newest_activated()?,
-            _ => self.store.active()?.filter(|op| op.status() == wanted || op.status() == Status::RollbackPending),
+            _ => self
+                .store
+                .active()?
+                .filter(|op| op.status() == wanted || op.status() == Status::RollbackPending),
         };
         found.map(|op| op.id).ok_or_else(|| {
-            CliError::refused(format!("there is no operation that is {wanted}: `kael-runner status` shows the latest"))
+            CliError::refused(format!(
+                "there is no operation that is {wanted}: `kael-runner status` shows the latest"
+            ))
         })
     }
 
@@ -122,7 +133,10 @@ impl Keeper {
         };
         let Some(new) = session("session")? else { return Err(CliError::failed("no session was named")) };
         if let Some(turn) = self.queue.open_turn()? {
-            tracing::warn!(turn = turn.id, "the pointer is set while a turn is not answered: it goes on in the new session");
+            tracing::warn!(
+                turn = turn.id,
+                "the pointer is set while a turn is not answered: it goes on in the new session"
+            );
         }
         let expected = PointerValue::from(session("expected")?);
         if expected == PointerValue::Session(new) && self.companion.pointer.read()? == expected {

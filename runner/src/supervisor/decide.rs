@@ -80,7 +80,9 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
 #[must_use]
 pub fn idle(view: &View) -> bool {
     let work = view.open_turn || view.queued > 0;
-    !view.request && (view.confirmed_operation.is_none() || view.open_turn) && (!work || view.paused || view.held)
+    !view.request
+        && (view.confirmed_operation.is_none() || view.open_turn)
+        && (!work || view.paused || view.held)
 }
 
 #[cfg(test)]
@@ -119,7 +121,8 @@ mod tests {
 
     #[test]
     fn no_operation_starts_over_an_open_turn() {
-        let view = View { confirmed_operation: Some(OperationId::generate()), open_turn: true, ..View::default() };
+        let view =
+            View { confirmed_operation: Some(OperationId::generate()), open_turn: true, ..View::default() };
         assert_eq!(decide(&view, at(5)), Decision::Turn);
         let held = View { held: true, ..view };
         assert_eq!(decide(&held, at(5)), Decision::Wait(None));
@@ -132,7 +135,12 @@ mod tests {
         assert_eq!(decide(&view, at(5)), Decision::Wait(Some(at(9))));
         assert_eq!(decide(&view, at(9)), Decision::Turn);
         assert!(!idle(&view));
-        let view = View { queued: 1, debounced_at: Some(at(9)), question_expires_at: Some(at(7)), ..View::default() };
+        let view = View {
+            queued: 1,
+            debounced_at: Some(at(9)),
+            question_expires_at: Some(at(7)),
+            ..View::default()
+        };
         assert_eq!(decide(&view, at(5)), Decision::Wait(Some(at(7))));
         let paused = View { paused: true, queued: 1, ..View::default() };
         assert_eq!(decide(&paused, at(5)), Decision::Wait(None));

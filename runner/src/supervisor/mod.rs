@@ -182,7 +182,9 @@ impl Supervisor {
                 self.stop = if self.stop == Stop::No { Stop::AfterTurn } else { Stop::Now };
                 tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
             }
-            Event::Reload => tracing::warn!("the configuration is read at start only: restart the runner to apply it"),
+            Event::Reload => {
+                tracing::warn!("the configuration is read at start only: restart the runner to apply it")
+            }
             Event::PrintStatus => {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;
                 eprintln!("{}", crate::cli::status::text(&status));

@@ -33,5 +33,6 @@ pub fn stopping() {
 /// How often the loop looks by itself: half of what the manager allows, else thirty seconds.
 #[must_use]
 pub fn tick() -> Duration {
-    sd_notify::watchdog_enabled().map_or(Duration::from_secs(30), |limit| (limit / 2).min(Duration::from_secs(30)))
+    sd_notify::watchdog_enabled()
+        .map_or(Duration::from_secs(30), |limit| (limit / 2).min(Duration::from_secs(30)))
 }

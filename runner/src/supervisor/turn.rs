@@ -45,7 +45,12 @@ impl Supervisor {
                 self.failures += 1;
                 let (spread, _) = uuid::Uuid::new_v4().as_u64_pair();
                 let pause = pause_after(self.failures, (spread >> 32) as u32);
-                tracing::warn!(turn = turn.id, failures = self.failures, ?pause, "the turn is not answered: {detail}");
+                tracing::warn!(
+                    turn = turn.id,
+                    failures = self.failures,
+                    ?pause,
+                    "the turn is not answered: {detail}"
+                );
                 self.retry_at = Some(self.now().after(pause));
             }
             Settled::Held => {}
@@ -82,7 +87,11 @@ impl Supervisor {
             kill_grace: config.runner.kill_grace,
         };
         let mut running = Running::start(spec, limits).map_err(|error| {
-            CliError::failed(format!("could not start {} in {}: {error}", binary.display(), config.claude_workdir.display()))
+            CliError::failed(format!(
+                "could not start {} in {}: {error}",
+                binary.display(),
+                config.claude_workdir.display()
+            ))
         })?;
         if let Some(pid) = running.pid() {
             self.keeper.queue.note_process(invocation.id, pid, marked::start_time(pid))?;
