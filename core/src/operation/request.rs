@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::consent::Consent;
 use super::record::{Kind, Operation};
-use super::state::{OpEvent, Reason, Status};
+use super::state::OpEvent;
+use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
 use crate::clock::Timestamp;
 use crate::ids::OperationId;

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use super::look::{Look, look};
 use super::*;
 use crate::clock::Timestamp;
-use crate::disk::{Gate, Step, StepKind};
+use crate::disk::{Gate, Step, StepKind, scratch};
 
 /// Gives every inode that leaves the pointer's folder a second name first.
 struct Keeper {
@@ -62,8 +62,7 @@ enum Tried {
 
 fn race(writes: u64, swap: impl Fn(&Pointer, SessionId, SessionId) -> Tried) -> Outcome {
     // In memory where possible: syncs cost nothing there, so more swaps meet more writes.
-    let home = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-    let folder = tempfile::tempdir_in(home).unwrap();
+    let folder = scratch();
     let kept = folder.path().join("kept");
     fs::create_dir(&kept).unwrap();
     let path = folder.path().join("resume_session");

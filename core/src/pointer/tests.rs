@@ -7,9 +7,39 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
+use super::look::understand;
 use super::*;
 use crate::clock::Timestamp;
-use crate::disk::{Fault, FaultPlan, Gate, Lose, Step, Twin, When, every_stop};
+use crate::disk::{Fault, FaultPlan, Gate, Lose, Step, Twin, When, every_stop, scratch};
+
+proptest! {
+    #[test]
+    fn only_one_whole_id_is_ever_a_session(
+        before in "[ \\t\\r\\n]{0,3}", after in "[ \\t\\r\\n]{0,3}", bytes: Vec<u8>, at_byte in 0_usize..36, byte: u8,
+    ) {
+        let id = SessionId::generate();
+        let text = format!("{before}{id}{after}");
+        prop_assert_eq!(understand(text.as_bytes()), Look::Session(id));
+        let mut text = id.to_string().into_bytes();
+        text[at_byte] = byte;
+        for bytes in [bytes, text] {
+            if let Look::Session(found) = understand(&bytes) {
+                let text = String::from_utf8(bytes).unwrap();
+                prop_assert_eq!(text.trim().to_ascii_lowercase(), found.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_id_is_waited_for_and_more_than_one_is_named(length in 1_usize..36, times in 2_usize..5) {
+        let id = SessionId::generate().to_string();
+        prop_assert!(understand(&id.as_bytes()[..length]).is_unfinished());
+        prop_assert_eq!(understand(id.repeat(times).as_bytes()), Look::Several(times));
+        prop_assert_eq!(understand(format!("{id}\n").repeat(times).as_bytes()), Look::Several(times));
+    }
+}
 
 struct World {
     _keep: tempfile::TempDir,
@@ -20,7 +50,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let keep = tempfile::tempdir().unwrap();
+        let keep = scratch();
         let path = keep.path().join("resume_session");
         let world = Self { _keep: keep, path, old: SessionId::generate(), new: SessionId::generate() };
         fs::write(&world.path, format!("{}\n", world.old)).unwrap();
