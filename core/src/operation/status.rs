@@ -87,10 +87,11 @@ impl Reason {
     /// The most characters a reason has.
     pub const LIMIT: usize = 500;
 
-    /// Trims the text and cuts it to 500 characters.
+    /// Trims the text, replaces control characters (it is shown in terminals) and cuts it to 500 characters.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self(text.trim().chars().take(Self::LIMIT).collect())
+        let shown = |c: char| if c.is_control() { ' ' } else { c };
+        Self(text.trim().chars().map(shown).take(Self::LIMIT).collect())
     }
 
     /// The text.

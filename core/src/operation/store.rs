@@ -69,6 +69,14 @@ pub enum StoreError {
         /// Its state.
         status: Status,
     },
+    /// Only what is pending can be confirmed.
+    #[error("operation {id} is {status}; only a pending operation can be confirmed")]
+    NotPending {
+        /// Which.
+        id: OperationId,
+        /// Its state.
+        status: Status,
+    },
     /// Somebody else changed the session during an earlier operation.
     #[error(
         "operation {id} met a session conflict: find out who changed the session, do not retry; then \

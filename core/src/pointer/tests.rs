@@ -192,6 +192,47 @@ fn first_creation_never_overwrites() {
 }
 
 #[test]
+fn a_broken_pointer_is_mended_on_a_human_s_word_and_kept() {
+    let twice = format!("{ID}\n{ID}\n");
+    for content in ["", "0189", "rubbish", twice.as_str()] {
+        let world = World::new();
+        fs::write(&world.path, content).unwrap();
+        let pointer = world.pointer();
+        pointer.set_over(world.new, "ada", now()).unwrap();
+        assert_eq!(pointer.read().unwrap(), world.new.into_value());
+        assert_eq!(fs::read_to_string(pointer.beside(".broken")).unwrap(), content);
+    }
+    let world = World::new();
+    world.pointer().set_over(world.new, "ada", now()).unwrap();
+    let line = &world.pointer().history().unwrap()[0];
+    assert_eq!((line.from, line.to), (Some(world.old), world.new));
+    fs::remove_file(&world.path).unwrap();
+    fs::create_dir(&world.path).unwrap();
+    let error = world.pointer().set_over(world.old, "ada", now()).unwrap_err();
+    assert!(matches!(error, PointerError::NotAFile { .. }), "{error}");
+}
+
+#[test]
+fn a_pointer_that_is_mended_in_the_same_instant_is_not_overwritten() {
+    for step in 0..8 {
+        let world = World::new();
+        fs::write(&world.path, "rubbish").unwrap();
+        let theirs = SessionId::generate();
+        let interloper = Interloper {
+            newest: Arc::new(Mutex::new(None)),
+            path: world.path.clone(),
+            plan: vec![(step, true, theirs)],
+            step: Mutex::new(0),
+            twin: Disk::faulty(FaultPlan::NONE).1,
+        };
+        let pointer = Pointer::new(&world.path, Disk::with_gate(Box::new(interloper)));
+        let result = pointer.set_over(world.new, "ada", now());
+        assert_eq!(pointer.read().unwrap(), theirs.into_value(), "{step} {result:?}");
+        assert!(result.unwrap_err().is_conflict());
+    }
+}
+
+#[test]
 fn a_conflict_names_what_was_found_and_keeps_it() {
     let world = World::new();
     let foreign = SessionId::generate();

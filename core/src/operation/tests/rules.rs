@@ -106,6 +106,7 @@ fn reasons_are_cut_to_500_characters() {
     let (_keep, store) = store();
     let operation = request(&store.lock().unwrap(), &format!("  {}  ", "字🦭".repeat(900)));
     assert_eq!(operation.reasons[0].as_str().chars().count(), 500);
+    assert_eq!(Reason::new("a\x1b[31mb\nc").as_str(), "a [31mb c");
     let path = store.path(operation.id);
     let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     value["reasons"] = json!(["x".repeat(900)]);
@@ -228,11 +229,15 @@ fn a_yes_is_bound_to_its_plan_and_its_time() {
     let guard = store.lock().unwrap();
     let operation = request(&guard, "x");
     assert_eq!(operation.consent_for("plan", at(0)), ConsentVerdict::Missing);
-    guard.confirm(operation.id, "plan", "ada", at(0), Duration::from_secs(60)).unwrap();
+    let minute = Duration::from_secs(60);
+    guard.confirm(operation.id, "plan", "ada", at(0), minute).unwrap();
     let mut operation = store.load(operation.id).unwrap();
     assert_eq!(operation.consent_for("plan", at(59)), ConsentVerdict::Given { by: "ada".to_owned() });
     assert_eq!(operation.consent_for("plan", at(60)), ConsentVerdict::Expired { since: at(60) });
     assert_eq!(operation.consent_for("another", at(1)), ConsentVerdict::OtherPlan);
+    guard.advance(&mut operation, &OpEvent::Scheduled, at(2)).unwrap();
+    let error = guard.confirm(operation.id, "plan", "ada", at(3), minute).unwrap_err();
+    assert!(matches!(error, StoreError::NotPending { .. }), "{error}");
     operation.kind = Kind::Repair;
     assert!(matches!(operation.consent_for("another", at(1)), ConsentVerdict::Given { .. }));
 }
