@@ -102,6 +102,8 @@ fn race(writes: u64, swap: impl Fn(&Pointer, SessionId, SessionId) -> Tried) -> 
                     for _ in 0..pause >> 20 {
                         std::hint::spin_loop();
                     }
+                    // On a busy machine the writers would leave the swaps no time.
+                    std::thread::yield_now();
                 }
             })
         })
@@ -178,13 +180,13 @@ fn no_foreign_write_is_lost_unseen() {
     assert_eq!(lost, 0, "foreign writes that nobody saw");
     assert!(late <= 20, "{late} writes went to an inode that was no longer current");
     // Otherwise there was no race.
-    assert!(swaps > 100 && conflicts > 100 && taken > 100, "{swaps} {conflicts} {taken}");
+    assert!(swaps > 50 && conflicts > 50 && taken > 50, "{swaps} {conflicts} {taken}");
 }
 
 #[test]
 fn the_race_can_see_a_loss() {
     // What one would write first: read, compare, rename over it.
-    let outcome = race(20_000, |pointer, expected, new| {
+    let outcome = race(50_000, |pointer, expected, new| {
         if look(&pointer.path) != Look::Session(expected) {
             return Tried::Conflict(Vec::new());
         }
