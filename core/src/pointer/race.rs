@@ -103,7 +103,9 @@ fn race(writes: u64, swap: impl Fn(&Pointer, SessionId, SessionId) -> Tried) -> 
                         std::hint::spin_loop();
                     }
                     // On a busy machine the writers would leave the swaps no time.
-                    std::thread::yield_now();
+                    if (pause >> 16).is_multiple_of(8) {
+                        std::thread::yield_now();
+                    }
                 }
             })
         })
