@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::store::folder_of;
+use super::content::folder_of;
 use super::{Gate, Step, StepKind};
 
 /// One planned fault. Steps are counted from zero.

@@ -19,20 +19,22 @@
 //! of its folder did, and nothing else is promised. No assumption is made about the order in which
 //! unsynced changes reach the disk.
 
+mod content;
 mod error;
 mod faulty;
 mod gate;
 mod lock;
 mod store;
 
+pub use content::{Copied, digest};
+pub(crate) use content::{folder_of, fresh_sibling, open_plain};
 pub use error::DiskError;
 pub use faulty::{Fault, FaultPlan, Lose, Twin, When};
 pub use gate::{Gate, Step, StepKind};
 pub use lock::{FileLock, holder, is_locked};
-pub use store::{Copied, Disk, digest};
-pub(crate) use store::{folder_of, fresh_sibling, open_plain};
+pub use store::Disk;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::every_stop;
+pub(crate) use tests::{every_stop, scratch};

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use super::consent::Consent;
 use super::record::{Kind, Operation, Transition};
-use super::state::{Activation, Candidate, OpState, Reason, Status};
+use super::state::{Activation, Candidate, OpState};
+use super::status::{Reason, Status};
 use crate::clock::Timestamp;
 use crate::ids::{OperationId, SessionId};
 use crate::pointer::SwapIntent;

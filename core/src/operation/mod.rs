@@ -29,6 +29,7 @@ mod record;
 mod recover;
 mod request;
 mod state;
+mod status;
 mod store;
 mod worker;
 
@@ -36,7 +37,8 @@ pub use consent::{Consent, ConsentVerdict};
 pub use record::{Kind, Operation, Transition};
 pub use recover::{RecoverError, RecoveredOp, Recovery, recover};
 pub use request::{NewOperation, Requested};
-pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState, Reason, Status};
+pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState};
+pub use status::{Reason, Status};
 pub use store::{Listing, OpStore, StoreError, StoreGuard, Unreadable};
 pub use worker::{Worker, WorkerError};
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::consent::{Consent, ConsentVerdict};
-use super::state::{IllegalTransition, OpEvent, OpState, Reason, Status};
+use super::state::{IllegalTransition, OpEvent, OpState};
+use super::status::{Reason, Status};
 use crate::clock::Timestamp;
 use crate::ids::OperationId;
 use crate::switch::FrozenSource;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::record::Operation;
-use super::state::{OpEvent, OpState, Reason, Status};
+use super::state::{OpEvent, OpState};
+use super::status::{Reason, Status};
 use super::store::{Listing, StoreError, StoreGuard, Unreadable};
 use crate::clock::Timestamp;
 use crate::disk::DiskError;

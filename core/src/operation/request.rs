@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::consent::Consent;
 use super::record::{Kind, Operation};
-use super::state::{OpEvent, Reason, Status};
+use super::state::OpEvent;
+use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
 use crate::clock::Timestamp;
 use crate::ids::OperationId;
@@ -79,7 +80,7 @@ impl StoreGuard {
     /// Records a human's yes to that plan of a pending operation. A later yes replaces an earlier one.
     ///
     /// # Errors
-    /// [`StoreError::Active`] when the operation is not pending any more; or as [`StoreGuard::save`].
+    /// [`StoreError::NotPending`] when the operation is beyond that; or as [`StoreGuard::save`].
     pub fn confirm(
         &self,
         id: OperationId,
@@ -90,7 +91,7 @@ impl StoreGuard {
     ) -> Result<Operation, StoreError> {
         let mut operation = self.load(id)?;
         if operation.status() != Status::Pending {
-            return Err(StoreError::Active { id, status: operation.status() });
+            return Err(StoreError::NotPending { id, status: operation.status() });
         }
         operation.consent = Some(Consent::new(plan_digest, by, at, lifetime));
         operation.updated_at = at;

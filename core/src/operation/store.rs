@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::file::{self, FormError};
 use super::record::Operation;
-use super::state::{IllegalTransition, OpEvent, OpState, Status};
+use super::state::{IllegalTransition, OpEvent, OpState};
+use super::status::Status;
 use crate::clock::Timestamp;
 use crate::disk::{Disk, DiskError, FileLock, holder};
 use crate::ids::{OperationId, SessionId};
@@ -64,6 +65,14 @@ pub enum StoreError {
     #[error("operation {id} is {status}; only one operation is active at a time")]
     Active {
         /// The active one.
+        id: OperationId,
+        /// Its state.
+        status: Status,
+    },
+    /// Only what is pending can be confirmed.
+    #[error("operation {id} is {status}; only a pending operation can be confirmed")]
+    NotPending {
+        /// Which.
         id: OperationId,
         /// Its state.
         status: Status,
@@ -136,6 +145,13 @@ impl OpStore {
         Ok(Self { state_dir: state_dir.to_owned(), disk })
     }
 
+    /// The store of a state folder that may not be there; nothing is made. For commands that only read: an
+    /// absent folder holds no operations, and locking it fails.
+    #[must_use]
+    pub fn read_only(state_dir: &Path, disk: Disk) -> Self {
+        Self { state_dir: state_dir.to_owned(), disk }
+    }
+
     /// The storage that the store writes through.
     #[must_use]
     pub const fn disk(&self) -> &Disk {
@@ -204,7 +220,12 @@ impl OpStore {
         let folder = self.operations();
         let failed = |source| DiskError::io("read the folder", &folder, source);
         let mut listing = Listing::default();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(listing),
+            Err(error) => return Err(failed(error).into()),
+        };
+        for entry in entries {
             let name = entry.map_err(failed)?.file_name();
             let Some(id) = name.to_str().and_then(|n| n.strip_suffix(".json")).and_then(|n| n.parse().ok())
             else {

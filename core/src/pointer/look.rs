@@ -112,7 +112,7 @@ pub(super) fn look_patiently(path: &Path) -> Look {
     }
 }
 
-fn understand(bytes: &[u8]) -> Look {
+pub(super) fn understand(bytes: &[u8]) -> Look {
     let shown = |text: &str| Look::Garbage(text.chars().take(80).collect());
     let Ok(text) = std::str::from_utf8(bytes) else { return shown(&String::from_utf8_lossy(bytes)) };
     if bytes.len() as u64 > LIMIT {

@@ -61,7 +61,7 @@ mod race;
 #[cfg(test)]
 mod tests;
 
-/// The pointer file at a path, and its companions beside it: `.lock`, `.history`, `.prev`, `.intent`.
+/// The pointer file at a path, and its companions beside it: `.lock`, `.history`, `.prev`, `.intent`, `.broken`.
 #[derive(Debug, Clone)]
 pub struct Pointer {
     path: PathBuf,

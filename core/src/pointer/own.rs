@@ -6,6 +6,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use super::look::{Look, look};
 use super::{Pointer, PointerError, PointerLock, PointerValue, Recovered, SwapIntent, Swapped};
 use crate::clock::Timestamp;
 use crate::disk::{DiskError, folder_of};
@@ -73,6 +74,42 @@ impl Pointer {
         }
     }
 
+    /// Sets the pointer whatever it says, on a human's word: the remedy for an empty, torn or doubled pointer. What
+    /// is no session id is kept as `<pointer>.broken`. A pointer that does name a session is compared and swapped as
+    /// ever, so that a write in the same instant is not lost unseen.
+    ///
+    /// # Errors
+    /// [`PointerError::NotAFile`] for a folder, symlink or device, which a human moves away; else as [`Pointer::set`].
+    pub fn set_over(&self, new: SessionId, by: &str, at: Timestamp) -> Result<Swapped, PointerError> {
+        let lock = self.lock()?;
+        self.recover_own_intent(&lock)?;
+        let seen = self.look();
+        let expected = match seen {
+            Look::Session(id) => PointerValue::Session(id),
+            Look::Absent => PointerValue::Absent,
+            Look::NotAFile(found) => {
+                return Err(PointerError::NotAFile { path: self.path.clone(), found });
+            }
+            Look::Unreadable(cause) => {
+                return Err(PointerError::Unreadable { path: self.path.clone(), cause });
+            }
+            Look::Empty | Look::Torn(_) | Look::Several(_) | Look::Garbage(_) => {
+                let broken = self.beside(".broken");
+                self.disk.rename(&self.path, &broken)?;
+                let moved = look(&broken);
+                if moved != seen {
+                    // Somebody mended it in this instant: theirs counts, and goes back where it was.
+                    self.disk.rename_noreplace(&broken, &self.path)?;
+                    self.sync()?;
+                    return Err(self.conflict_with(&seen, &moved));
+                }
+                self.sync()?;
+                PointerValue::Absent
+            }
+        };
+        self.set_locked(&lock, expected, new, by, at)
+    }
+
     /// Completes or takes back a [`Pointer::set`] that was interrupted; `None` when there was none. For the
     /// start of everything that reads the pointer to act on it.
     ///
@@ -99,6 +136,15 @@ impl Pointer {
         }
         self.forget_own_intent()?;
         Ok(Some(recovered))
+    }
+
+    fn conflict_with(&self, expected: &Look, seen: &Look) -> PointerError {
+        PointerError::Conflict {
+            path: self.path.clone(),
+            expected: expected.to_string(),
+            seen: vec![seen.to_string()],
+            current: look(&self.path).to_string(),
+        }
     }
 
     fn forget_own_intent(&self) -> Result<(), PointerError> {

@@ -7,9 +7,39 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
+use super::look::understand;
 use super::*;
 use crate::clock::Timestamp;
-use crate::disk::{Fault, FaultPlan, Gate, Lose, Step, Twin, When, every_stop};
+use crate::disk::{Fault, FaultPlan, Gate, Lose, Step, Twin, When, every_stop, scratch};
+
+proptest! {
+    #[test]
+    fn only_one_whole_id_is_ever_a_session(
+        before in "[ \\t\\r\\n]{0,3}", after in "[ \\t\\r\\n]{0,3}", bytes: Vec<u8>, at_byte in 0_usize..36, byte: u8,
+    ) {
+        let id = SessionId::generate();
+        let text = format!("{before}{id}{after}");
+        prop_assert_eq!(understand(text.as_bytes()), Look::Session(id));
+        let mut text = id.to_string().into_bytes();
+        text[at_byte] = byte;
+        for bytes in [bytes, text] {
+            if let Look::Session(found) = understand(&bytes) {
+                let text = String::from_utf8(bytes).unwrap();
+                prop_assert_eq!(text.trim().to_ascii_lowercase(), found.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_id_is_waited_for_and_more_than_one_is_named(length in 1_usize..36, times in 2_usize..5) {
+        let id = SessionId::generate().to_string();
+        prop_assert!(understand(&id.as_bytes()[..length]).is_unfinished());
+        prop_assert_eq!(understand(id.repeat(times).as_bytes()), Look::Several(times));
+        prop_assert_eq!(understand(format!("{id}\n").repeat(times).as_bytes()), Look::Several(times));
+    }
+}
 
 struct World {
     _keep: tempfile::TempDir,
@@ -20,7 +50,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let keep = tempfile::tempdir().unwrap();
+        let keep = scratch();
         let path = keep.path().join("resume_session");
         let world = Self { _keep: keep, path, old: SessionId::generate(), new: SessionId::generate() };
         fs::write(&world.path, format!("{}\n", world.old)).unwrap();
@@ -159,6 +189,47 @@ fn first_creation_never_overwrites() {
     let same = pointer.set(world.new.into_value(), world.new, "ada", now()).unwrap_err();
     assert!(matches!(same, PointerError::Same { .. }));
     world.assert_tidy("after creation");
+}
+
+#[test]
+fn a_broken_pointer_is_mended_on_a_human_s_word_and_kept() {
+    let twice = format!("{ID}\n{ID}\n");
+    for content in ["", "0189", "rubbish", twice.as_str()] {
+        let world = World::new();
+        fs::write(&world.path, content).unwrap();
+        let pointer = world.pointer();
+        pointer.set_over(world.new, "ada", now()).unwrap();
+        assert_eq!(pointer.read().unwrap(), world.new.into_value());
+        assert_eq!(fs::read_to_string(pointer.beside(".broken")).unwrap(), content);
+    }
+    let world = World::new();
+    world.pointer().set_over(world.new, "ada", now()).unwrap();
+    let line = &world.pointer().history().unwrap()[0];
+    assert_eq!((line.from, line.to), (Some(world.old), world.new));
+    fs::remove_file(&world.path).unwrap();
+    fs::create_dir(&world.path).unwrap();
+    let error = world.pointer().set_over(world.old, "ada", now()).unwrap_err();
+    assert!(matches!(error, PointerError::NotAFile { .. }), "{error}");
+}
+
+#[test]
+fn a_pointer_that_is_mended_in_the_same_instant_is_not_overwritten() {
+    for step in 0..8 {
+        let world = World::new();
+        fs::write(&world.path, "rubbish").unwrap();
+        let theirs = SessionId::generate();
+        let interloper = Interloper {
+            newest: Arc::new(Mutex::new(None)),
+            path: world.path.clone(),
+            plan: vec![(step, true, theirs)],
+            step: Mutex::new(0),
+            twin: Disk::faulty(FaultPlan::NONE).1,
+        };
+        let pointer = Pointer::new(&world.path, Disk::with_gate(Box::new(interloper)));
+        let result = pointer.set_over(world.new, "ada", now());
+        assert_eq!(pointer.read().unwrap(), theirs.into_value(), "{step} {result:?}");
+        assert!(result.unwrap_err().is_conflict());
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub fn preconditions(
     adapter: &dyn Adapter,
 ) -> Result<Vec<Warning>, PreconditionFailure> {
     let source = check.source;
-    source_is_unchanged(source)?;
+    source_is_unchanged(source, source.compare()?)?;
     let candidate = &check.candidate.path;
     match digest(candidate) {
         Ok(found) if found.sha256 == check.candidate.sha256 => {}
@@ -173,13 +173,13 @@ pub fn preconditions(
     if let Some(holder) = check.live.holder(source.session) {
         return Err(PreconditionFailure::Held { session: source.session, holder });
     }
-    // Reading a large file takes a while, and the source is what matters most: facts once more, at the end.
-    source_is_unchanged(source)?;
+    // Reading large files takes a while, and the source is what matters most: its facts once more, at the end.
+    source_is_unchanged(source, source.compare_facts()?)?;
     Ok(newer.into_iter().map(|path| Warning::NewerTranscript { path }).collect())
 }
 
-fn source_is_unchanged(source: &FrozenSource) -> Result<(), PreconditionFailure> {
-    let change = match source.compare()? {
+fn source_is_unchanged(source: &FrozenSource, change: SourceChange) -> Result<(), PreconditionFailure> {
+    let change = match change {
         SourceChange::None => return Ok(()),
         SourceChange::Grew { bytes } => format!("{bytes} bytes were appended"),
         SourceChange::Changed(what) => what,

@@ -96,6 +96,18 @@ impl FrozenSource {
     /// # Errors
     /// [`DiskError`] when it cannot be read; a missing file is a change, not an error.
     pub fn compare(&self) -> Result<SourceChange, DiskError> {
+        let change = self.compare_facts()?;
+        if change == SourceChange::None && digest(&self.path)?.sha256 != self.sha256 {
+            return Ok(SourceChange::Changed("its content differs from the frozen copy".to_owned()));
+        }
+        Ok(change)
+    }
+
+    /// The part of [`FrozenSource::compare`] that does not read the file: length, inode, modification time.
+    ///
+    /// # Errors
+    /// As [`FrozenSource::compare`].
+    pub fn compare_facts(&self) -> Result<SourceChange, DiskError> {
         let (len, inode, mtime_ns) = match facts(&self.path) {
             Ok(facts) => facts,
             Err(error) if error.is_not_found() => {
@@ -118,9 +130,6 @@ impl FrozenSource {
         }
         if mtime_ns != self.mtime_ns {
             return changed("it was written to since it was frozen".to_owned());
-        }
-        if digest(&self.path)?.sha256 != self.sha256 {
-            return changed("its content differs from the frozen copy".to_owned());
         }
         Ok(SourceChange::None)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
-use crate::disk::{Disk, Fault, FaultPlan, digest, every_stop};
+use crate::disk::{Disk, Fault, FaultPlan, digest, every_stop, scratch};
 use crate::ids::{OperationId, SessionId};
 use crate::operation::Candidate;
 use crate::pointer::Pointer;
@@ -25,7 +25,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let keep = tempfile::tempdir().unwrap();
+        let keep = scratch();
         let project = keep.path().join("project");
         fs::create_dir(&project).unwrap();
         let (old, new) = (SessionId::generate(), SessionId::generate());
