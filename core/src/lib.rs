@@ -6,4 +6,8 @@
 //! crate calls nobody back.
 
 pub mod clock;
+pub mod estimate;
 pub mod ids;
+pub mod ledger;
+pub mod rebuild;
+pub mod transcript;
