@@ -44,9 +44,9 @@ fn set(companion: &Companion, session: &str, expect: Option<&str>, output: &Outp
         )));
     }
     let expected = match expect {
-        None => companion.pointer.read()?.session(),
-        Some("none") => None,
-        Some(text) => Some(Companion::session(text)?),
+        None => json!("anything"),
+        Some("none") => json!(null),
+        Some(text) => json!(Companion::session(text)?),
     };
     let arguments = json!({ "session": session, "expected": expected });
     let answer = super::operations::perform(companion, RequestKind::PointerSet, &arguments)?;

@@ -138,11 +138,17 @@ impl Keeper {
                 "the pointer is set while a turn is not answered: it goes on in the new session"
             );
         }
-        let expected = PointerValue::from(session("expected")?);
-        if expected == PointerValue::Session(new) && self.companion.pointer.read()? == expected {
+        let now = self.now();
+        let pointer = &self.companion.pointer;
+        if pointer.read().is_ok_and(|value| value == PointerValue::Session(new)) {
             return Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": false }));
         }
-        self.companion.pointer.set(expected, new, "pointer set", self.now())?;
+        if arguments["expected"] == "anything" {
+            // A human's word mends a broken pointer, too; what it said is kept beside it.
+            pointer.set_over(new, "pointer set", now)?;
+        } else {
+            pointer.set(PointerValue::from(session("expected")?), new, "pointer set", now)?;
+        }
         self.queue.clear(Setting::Ledger)?;
         Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": true }))
     }

@@ -1,0 +1,30 @@
+//! A clean session from a transcript (DESIGN 6): plan, candidate, proof.
+//!
+//! - `plan`: reads a transcript and says what would be carried, what dropped and why, and what
+//!   speaks against it. Holds spans, no speech. `items` collects, `turns` selects, `gain` weighs.
+//! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
+//! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
+//!   `transcript::chain`, `forks`, `judge` and `speech`.
+
+mod blocked;
+mod candidate;
+mod error;
+mod gain;
+mod items;
+mod json;
+mod plan;
+pub mod proof;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod words;
+
+pub use blocked::{BlockKind, Blocked};
+pub use candidate::{CandidateFile, ManifestEntry, write_candidate, write_candidate_to};
+pub use error::RebuildError;
+pub use gain::Gain;
+pub use items::PlannedItem;
+pub use plan::{DropCount, Plan, PlanStats, plan};
+pub use proof::{Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove};
+pub use settings::{CarryOverflow, DEFAULT_POISON, PlanInput, RebuildSettings};

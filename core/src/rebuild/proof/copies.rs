@@ -1,0 +1,108 @@
+//! The CLI's own copies of what was said (evidence c): each must stand in a carried item or in a
+//! dropped row.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::shapes;
+
+/// A copy that has to be found again.
+pub(super) struct Copy {
+    pub(super) line: u64,
+    pub(super) what: &'static str,
+    pub(super) text: String,
+}
+
+/// Copies kept for a closer look take at most this many bytes.
+const KEPT: usize = 16 << 20;
+
+/// Copies that no digest has explained yet.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub(super) all: Vec<Copy>,
+    seen: HashSet<[u8; 32]>,
+    bytes: usize,
+    pub(super) count: u64,
+    /// Copies that could not be kept for lack of room.
+    pub(super) lost: u64,
+}
+
+impl Copies {
+    /// Takes note of the copies in a row.
+    pub(super) fn row(&mut self, line: u64, kind: &str, row: &Value, injected_tags: &[String]) {
+        let text = |key: &str| row.get(key).and_then(Value::as_str);
+        match kind {
+            "queue-operation" => {
+                if let Some(content) = text("content") {
+                    self.add(line, "queue-operation", content, injected_tags);
+                }
+            }
+            "last-prompt" => {
+                if let Some(prompt) = text("lastPrompt") {
+                    self.add(line, "last-prompt", prompt, injected_tags);
+                }
+            }
+            "api-request-blob" => {
+                let message = row.get("message");
+                let role = message.and_then(|message| message.get("role")).and_then(Value::as_str);
+                if role != Some("user") {
+                    return;
+                }
+                match message.and_then(|message| message.get("content")) {
+                    Some(Value::String(content)) => self.add(line, "api-request-blob", content, injected_tags),
+                    Some(Value::Array(blocks)) => {
+                        for block in blocks {
+                            if block.get("type").and_then(Value::as_str) == Some("text")
+                                && let Some(content) = block.get("text").and_then(Value::as_str)
+                            {
+                                self.add(line, "api-request-blob", content, injected_tags);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, line: u64, what: &'static str, text: &str, injected_tags: &[String]) {
+        let text = text.trim();
+        self.count += 1;
+        // A copy of the runtime's own words, a task's event, a command without arguments.
+        let runtime = text.starts_with("<system-reminder>")
+            || text.starts_with("{\"task_id\"")
+            || shapes::is_runtime_text(text, injected_tags)
+            || (text.starts_with('/') && !text.contains(char::is_whitespace));
+        if runtime {
+            return;
+        }
+        let text = shapes::typed_command(text).unwrap_or_else(|| text.to_owned());
+        if !self.seen.insert(Sha256::digest(text.as_bytes()).into()) {
+            return;
+        }
+        if self.bytes + text.len() > KEPT {
+            self.lost += 1;
+            return;
+        }
+        self.bytes += text.len();
+        self.all.push(Copy { line, what, text });
+    }
+
+    /// Forgets copies whose text is one of these.
+    pub(super) fn explain_by(&mut self, digests: &HashSet<[u8; 32]>) {
+        self.all.retain(|copy| !digests.contains(&<[u8; 32]>::from(Sha256::digest(copy.text.as_bytes()))));
+    }
+
+    /// Forgets copies that stand in a text.
+    pub(super) fn explain_in(&mut self, text: &str) {
+        self.all.retain(|copy| {
+            // The CLI shortens long prompts and ends them in dots.
+            let short = copy.text.strip_suffix('…').or_else(|| copy.text.strip_suffix("..."));
+            !(text.contains(&copy.text)
+                || short.is_some_and(|short| short.chars().count() >= 40 && text.contains(short.trim_end())))
+        });
+    }
+}

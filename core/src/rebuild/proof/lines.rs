@@ -1,0 +1,145 @@
+//! The proof's own splitter and decoder: nothing of it is shared with the reader it checks.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::ProofFailure;
+use crate::transcript::media::hex;
+
+/// The longest line that is looked at; the reader counts longer ones as damage.
+const MAX_LINE: usize = 40 << 20;
+
+/// Calls `on` with each row's line number, offset and bytes, and returns the file's digest and size.
+pub(super) fn each_row(
+    path: &Path,
+    mut on: impl FnMut(u64, u64, &[u8]) -> Result<(), ProofFailure>,
+) -> Result<(String, u64), ProofFailure> {
+    let mut input = BufReader::with_capacity(256 << 10, File::open(path).map_err(ProofFailure::io(path))?);
+    let mut hasher = Sha256::new();
+    let mut line = Vec::new();
+    let (mut number, mut offset) = (0, 0);
+    loop {
+        let length = read_line(&mut input, &mut line, &mut hasher).map_err(ProofFailure::io(path))?;
+        if length == 0 {
+            return Ok((hex(&hasher.finalize()), offset));
+        }
+        number += 1;
+        if length as usize == line.len() {
+            for (at, row) in objects(&line, number == 1) {
+                on(number, offset + at as u64, row)?;
+            }
+        }
+        offset += length;
+    }
+}
+
+/// Reads a line, however long, and keeps at most [`MAX_LINE`] bytes of it. Returns its whole length.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, hasher: &mut Sha256) -> std::io::Result<u64> {
+    line.clear();
+    let mut length = 0;
+    loop {
+        let bytes = match input.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let piece = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+        hasher.update(piece);
+        let room = (MAX_LINE + 1).saturating_sub(line.len());
+        line.extend_from_slice(piece.get(..piece.len().min(room)).unwrap_or_default());
+        let taken = piece.len();
+        length += taken as u64;
+        input.consume(taken);
+        if end.is_some() || taken == 0 {
+            return Ok(length);
+        }
+    }
+}
+
+/// The JSON objects of a line, with their places: one, or several that were glued together.
+fn objects(line: &[u8], first: bool) -> Vec<(usize, &[u8])> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    if first && line.starts_with(b"\xef\xbb\xbf") {
+        at = 3;
+    }
+    at += line.iter().skip(at).take_while(|byte| **byte == 0).count();
+    loop {
+        let rest = line.get(at..).unwrap_or_default();
+        let blank = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        at += blank;
+        let rest = line.get(at..).unwrap_or_default();
+        if rest.first() != Some(&b'{') {
+            return found;
+        }
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
+        let Some(Ok(_)) = values.next() else { return found };
+        let length = values.byte_offset();
+        found.push((at, rest.get(..length).unwrap_or_default()));
+        at += length;
+    }
+}
+
+/// A row as a value. Lone surrogates and bytes that are no UTF-8 become U+FFFD, as in the CLI.
+pub(super) fn value(row: &[u8]) -> Option<Value> {
+    if let Ok(value) = serde_json::from_slice(row) {
+        return Some(value);
+    }
+    let text = String::from_utf8_lossy(row);
+    serde_json::from_str(&without_lone_surrogates(&text)).ok()
+}
+
+/// Replaces each escape of a lone surrogate.
+fn without_lone_surrogates(text: &str) -> String {
+    let unit = |at: usize| {
+        let hex = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u32::from_str_radix(hex, 16).ok()
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut rest = 0;
+    while let Some(found) = text.get(rest..).and_then(|tail| tail.find('\\')) {
+        let at = rest + found;
+        out.push_str(text.get(rest..at).unwrap_or_default());
+        let (escape, length) = match (unit(at), unit(at + 6)) {
+            (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => (text.get(at..at + 12), 12),
+            (Some(0xD800..0xE000), _) => (Some("\\ufffd"), 6),
+            (Some(_), _) => (text.get(at..at + 6), 6),
+            // Any other escape is a backslash and one character of one byte.
+            (None, _) => (text.get(at..at + 2), 2),
+        };
+        out.push_str(escape.unwrap_or_default());
+        rest = at + length;
+    }
+    out.push_str(text.get(rest..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lone_surrogates_are_replaced_and_pairs_kept() {
+        let row = br#"{"a":"x\ud83e\ude81y\ud83ez\\ud800\ude81","b":"\"\n"}"#;
+        let value = value(row).unwrap();
+        assert_eq!(value["a"], "x🪁y\u{fffd}z\\ud800\u{fffd}");
+        assert_eq!(value["b"], "\"\n");
+    }
+
+    #[test]
+    fn rows_are_split_as_they_stand() {
+        let all = |line: &[u8]| {
+            objects(line, true).into_iter().map(|(at, row)| (at, row.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(all(b"\xef\xbb\xbf{}{\"a\":1} \r\n"), [(3, 2), (5, 7)]);
+        assert_eq!(all(b"\0\0{} {"), [(2, 2)]);
+        assert_eq!(all(b"[1]\n"), []);
+        assert_eq!(all(b"{\"a\":\"\xff\\ud800\"}\n"), [(0, 15)]);
+    }
+}
