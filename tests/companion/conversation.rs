@@ -89,13 +89,19 @@ fn eight_turns(subject: Subject) {
         requests.into_iter().partition(|request| request.session() != Some(&current));
     let last = new.last().expect("the rebuilt session was asked at least once");
     assert_spoken_once(last, &TALK);
-    let noisy: Vec<&str> =
-        TALK.iter().map(|talk| talk.0).filter(|words| old.iter().any(|r| r.occurrences(&noise_of(words)) > 0)).collect();
+    let noisy: Vec<&str> = TALK
+        .iter()
+        .map(|talk| talk.0)
+        .filter(|words| old.iter().any(|r| r.occurrences(&noise_of(words)) > 0))
+        .collect();
     assert!(!noisy.is_empty(), "the session was dirty before the switch");
     for words in noisy {
         assert_eq!(last.occurrences(&noise_of(words)), 0, "tool output of before the switch: {words}");
     }
-    assert!(old.iter().any(|request| request.occurrences(THOUGHT) > 0), "there was thinking before the switch");
+    assert!(
+        old.iter().any(|request| request.occurrences(THOUGHT) > 0),
+        "there was thinking before the switch"
+    );
     assert_eq!(new[0].occurrences(THOUGHT), 0, "no thinking is carried");
     assert!(!new[0].view().iter().any(|block| block.contains("<result>") || block.contains("<Bash>")));
 

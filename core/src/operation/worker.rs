@@ -12,12 +12,13 @@ use serde_json::json;
 
 use super::consent::ConsentVerdict;
 use super::record::Operation;
-use super::state::{Candidate, OpEvent, OpState, Reason, Status};
+use super::state::{Candidate, OpEvent, OpState};
+use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::ids::SessionId;
-use crate::pointer::{Pointer, PointerValue};
+use crate::pointer::{Pointer, PointerError, PointerValue};
 use crate::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
 use crate::switch::{
     Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch,
@@ -259,8 +260,14 @@ impl Worker<'_> {
         });
         let after = match switched {
             Ok(after) => after,
-            Err(error) if operation.status() == Status::Verifying => {
-                self.fail(operation, &error.into())?;
+            // Nothing was touched: the intent could not be noted, or the candidate not be given its name.
+            Err(error)
+                if operation.status() == Status::Verifying
+                    || matches!(error, SwitchError::Pointer(PointerError::Intent { .. })) =>
+            {
+                let session_conflict = error.is_conflict();
+                self.fail(operation, &Failure { reason: crate::error_chain(&error), session_conflict })?;
+                drop(withdraw_candidate(self.disk, &candidate, self.project_dir));
                 return Ok(warnings);
             }
             Err(error) if error.is_conflict() => {

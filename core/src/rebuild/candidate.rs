@@ -167,7 +167,8 @@ pub fn write_candidate_to(
         let Injected { blocks, stamp } = words::injected(item, bytes, head);
         let time = if item.is_new_marker { None } else { words::time(bytes, head) };
         let timestamp = times.next(time.as_deref());
-        let id = Uuid::new_v5(plan.new_session.as_uuid(), format!("{position}:{identity}").as_bytes()).to_string();
+        let id =
+            Uuid::new_v5(plan.new_session.as_uuid(), format!("{position}:{identity}").as_bytes()).to_string();
         let model = (item.role == Role::Assistant).then(|| models.next(item, bytes, head));
         let row = Row {
             parent: parent.as_deref(),
@@ -191,8 +192,8 @@ pub fn write_candidate_to(
                 cut: item.keep_chars > 0 || head.kael.is_some_and(|kael| kael.cut && !item.is_new_marker),
             },
         };
-        let mut line = serde_json::to_vec(&row)
-            .map_err(|source| RebuildError::Json { path: out.to_owned(), source })?;
+        let mut line =
+            serde_json::to_vec(&row).map_err(|source| RebuildError::Json { path: out.to_owned(), source })?;
         line.push(b'\n');
         hasher.update(&line);
         writer.write_all(&line).map_err(RebuildError::io(out, "write"))?;
@@ -297,7 +298,10 @@ impl Times {
             let time = words::time(bytes, head).and_then(|time| time.parse::<Timestamp>().ok());
             if let Some(time) = time {
                 let before = i64::try_from(position).unwrap_or(i64::MAX).saturating_add(1);
-                return Ok(Self { last: None, floor: Timestamp::from_millis(time.as_millis().saturating_sub(before)) });
+                return Ok(Self {
+                    last: None,
+                    floor: Timestamp::from_millis(time.as_millis().saturating_sub(before)),
+                });
             }
         }
         Ok(Self { last: None, floor: Timestamp::from_millis(0) })

@@ -156,7 +156,11 @@ fn rendered_text(row: &[u8], rendered: Span) -> Option<Span> {
             return s.skip().map(drop);
         }
         s.object(|s, key| {
-            if key == b"content" && found.is_none() { found = s.maybe_string()? } else { drop(s.skip()?) }
+            if key == b"content" && found.is_none() {
+                found = s.maybe_string()?
+            } else {
+                drop(s.skip()?)
+            }
             Ok(())
         })
         .map(drop)

@@ -285,7 +285,11 @@ fn kind_of_origin(s: &mut Scanner<'_>) -> Result<Option<Span>, Bad> {
     let mut kind = None;
     if s.peek() == Some(b'{') {
         s.object(|s, key| {
-            if key == b"kind" { kind = s.maybe_string()? } else { drop(s.skip()?) }
+            if key == b"kind" {
+                kind = s.maybe_string()?
+            } else {
+                drop(s.skip()?)
+            }
             Ok(())
         })?;
     } else {

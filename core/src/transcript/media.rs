@@ -26,7 +26,8 @@ pub(crate) fn marker(row: &[u8], block: Span) -> String {
         _ => "image",
     };
     let kind_of_data = text(media.media_type).unwrap_or_else(|| "unknown".to_owned());
-    let kind_of_data: String = kind_of_data.chars().filter(|c| !c.is_control() && *c != ']').take(80).collect();
+    let kind_of_data: String =
+        kind_of_data.chars().filter(|c| !c.is_control() && *c != ']').take(80).collect();
     let (bytes, digest) = match (media.data, media.elsewhere) {
         (Some(data), _) => digest_of_base64(&decode(data.of(row)).text),
         (None, Some(elsewhere)) => digest_of(decode(elsewhere.of(row)).text.as_bytes()),
@@ -93,7 +94,9 @@ mod tests {
     fn markers_name_kind_size_and_digest() {
         let case = |block: &str| marker(block.as_bytes(), Span::new(0, block.len()));
         assert_eq!(
-            case(r#"{"source":{"data":"a2l0ZQ==","type":"base64","media_type":"image\/png"},"type":"image"}"#),
+            case(
+                r#"{"source":{"data":"a2l0ZQ==","type":"base64","media_type":"image\/png"},"type":"image"}"#
+            ),
             format!("[image: image/png, 4 bytes, sha256 {}]", digest_of(b"kite").1)
         );
         assert_eq!(

@@ -108,7 +108,8 @@ impl Queue {
         let mut unseen = Vec::new();
         let absorbed = std::mem::take(&mut self.absorbed);
         let waiting = std::mem::take(&mut self.waiting);
-        let all = absorbed.iter().map(|e| (e, Fate::Absorbed)).chain(waiting.iter().map(|e| (e, Fate::Waiting)));
+        let all =
+            absorbed.iter().map(|e| (e, Fate::Absorbed)).chain(waiting.iter().map(|e| (e, Fate::Waiting)));
         for (entry, fate) in all {
             let absorbed = fate == Fate::Absorbed;
             let shown = match entry.text {
@@ -136,7 +137,10 @@ fn take_one(count: &mut u32) -> bool {
 fn is_human(text: &str) -> bool {
     let text = text.trim();
     let command = text.starts_with('/') && !text.contains(char::is_whitespace);
-    !(text.is_empty() || command || text.starts_with("<task-notification>") || text.starts_with("{\"task_id\""))
+    !(text.is_empty()
+        || command
+        || text.starts_with("<task-notification>")
+        || text.starts_with("{\"task_id\""))
 }
 
 fn text_key(text: &str) -> TextKey {

@@ -158,7 +158,8 @@ impl<R: Read> Reader<R> {
             if skipping > 0 {
                 on(self.damage(DamageKind::TooLong, 0, rest))?;
             } else {
-                let line = Line { offset: self.offset, number: self.line, newline: 0, first: self.offset == 0 };
+                let line =
+                    Line { offset: self.offset, number: self.line, newline: 0, first: self.offset == 0 };
                 line.read(&self.buffer[start..filled], &mut self.head, &mut on)?;
             }
             self.offset += rest;

@@ -213,7 +213,12 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
 }
 
 /// The message's row.
-fn find(survey: &Survey, rows: &mut Rows, from: u64, row_uuid: &str) -> Result<Option<RowNo>, TranscriptError> {
+fn find(
+    survey: &Survey,
+    rows: &mut Rows,
+    from: u64,
+    row_uuid: &str,
+) -> Result<Option<RowNo>, TranscriptError> {
     let plain = serde_json::to_string(row_uuid).unwrap_or_default();
     let key = RowKey::of(plain.trim_matches('"').as_bytes());
     if let Some(row) = survey.index.find(key) {
@@ -226,9 +231,11 @@ fn find(survey: &Survey, rows: &mut Rows, from: u64, row_uuid: &str) -> Result<O
             continue;
         }
         let (bytes, head) = rows.read(entry)?;
-        let is = |span: Option<super::json::Span>| span.is_some_and(|id| decode(id.of(bytes)).text == row_uuid);
+        let is =
+            |span: Option<super::json::Span>| span.is_some_and(|id| decode(id.of(bytes)).text == row_uuid);
         let merged = head.merged_sends.is_some_and(|ids| {
-            serde_json::from_slice::<Vec<String>>(ids.of(bytes)).is_ok_and(|ids| ids.iter().any(|id| id == row_uuid))
+            serde_json::from_slice::<Vec<String>>(ids.of(bytes))
+                .is_ok_and(|ids| ids.iter().any(|id| id == row_uuid))
         });
         if is(head.kael.and_then(|kael| kael.source)) || is(head.source_uuid) || merged {
             found = Some(row);

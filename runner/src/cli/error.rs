@@ -126,6 +126,7 @@ impl From<StoreError> for CliError {
             StoreError::Active { .. } | StoreError::Busy { .. } => ErrorKind::Busy,
             StoreError::SessionConflict { .. } => ErrorKind::Conflict,
             StoreError::NotFound { .. }
+            | StoreError::NotPending { .. }
             | StoreError::NotNewest { .. }
             | StoreError::NoConflict { .. }
             | StoreError::Illegal(_) => ErrorKind::Refused,

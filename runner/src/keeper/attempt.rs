@@ -123,6 +123,7 @@ impl Keeper {
 
     /// The session the next turn runs in, or why there is none.
     fn target(&mut self) -> Result<Result<Target, String>, CliError> {
+        self.look_back()?;
         let pointer = self.companion.pointer.read()?;
         if let Some(begun) = self.queue.get::<NewSession>(Setting::NewSession)? {
             if PointerValue::from(begun.expected) == pointer {
@@ -146,6 +147,22 @@ impl Keeper {
             ))),
             PointerValue::Absent => Ok(Ok(Target::New(self.begin_session()?))),
         }
+    }
+
+    /// A writer that had opened the pointer before our switch and wrote after it reached the old inode, which is kept
+    /// for this look (DESIGN 8): nothing else would ever tell.
+    fn look_back(&self) -> Result<(), CliError> {
+        let pointer = &self.companion.pointer;
+        let lock = pointer.lock()?;
+        if let Some(late) = pointer.look_back(&lock)? {
+            tracing::warn!(
+                "somebody wrote {} to the old pointer file after it had been replaced: it has no effect; if it was meant, \
+                 run `kael-runner pointer set`",
+                late.found
+            );
+            pointer.forget_previous(&lock)?;
+        }
+        Ok(())
     }
 
     fn missing_transcript(&self, session: SessionId, transcript: &Path) -> String {

@@ -6,6 +6,7 @@ use kael_core::clock::Timestamp;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
     self, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status, Worker,
+    WorkerError,
 };
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
@@ -134,9 +135,14 @@ impl Keeper {
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
-        let warnings = self.with_worker(|worker| Ok(worker.activate(&mut operation)?))?;
-        for warning in warnings {
-            tracing::warn!("{warning}");
+        match self.with_worker(|worker| Ok(worker.activate(&mut operation)))? {
+            Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
+            Err(error @ WorkerError::Interrupted { .. }) => {
+                tracing::warn!("{}", kael_core::error_chain(&error));
+                self.recover_pointer_and_operations()?;
+                operation = self.store.load(id)?;
+            }
+            Err(error) => return Err(error.into()),
         }
         self.after_switch(&operation)?;
         Ok(operation)
@@ -215,7 +221,7 @@ impl Keeper {
         for unreadable in &recovery.unreadable {
             told.push(kael_core::error_chain(&unreadable.error));
         }
-        let mut redo = Vec::new();
+        let (mut redo, mut undo) = (Vec::new(), Vec::new());
         for done in recovery.operations {
             told.push(format!("operation {}: {}", done.id, done.what));
             if let Some(change) = done.source_changed {
@@ -223,12 +229,19 @@ impl Keeper {
                     "operation {}: the old session was written to during the switch: {change}",
                     done.id
                 ));
+                undo.push(done.id);
             }
             if done.redo {
                 redo.push(done.id);
             }
         }
         drop(guard);
+        for id in undo {
+            // Refused when something ran on the new session already: then it is only told.
+            let line =
+                self.roll_back(id).map_or_else(|error| error.message, |operation| outcome_line(&operation));
+            told.push(format!("operation {id}: {line}"));
+        }
         for id in redo {
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {

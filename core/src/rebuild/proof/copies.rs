@@ -51,7 +51,9 @@ impl Copies {
                     return;
                 }
                 match message.and_then(|message| message.get("content")) {
-                    Some(Value::String(content)) => self.add(line, "api-request-blob", content, injected_tags),
+                    Some(Value::String(content)) => {
+                        self.add(line, "api-request-blob", content, injected_tags)
+                    }
                     Some(Value::Array(blocks)) => {
                         for block in blocks {
                             if block.get("type").and_then(Value::as_str) == Some("text")
