@@ -77,11 +77,15 @@ pub(super) fn a_tool_that_is_not_allowed_is_denied(world: &World) {
     assert!(!world.sandbox.path("work/ran").exists());
 }
 
-/// Kills the CLI while its tool runs, and the tool with it.
-fn kill_inside_tool(world: &World, session: &str, uuid: &str) {
+/// Kills the CLI while its tool runs, when that many others have finished.
+fn kill_inside_tool(world: &World, session: &str, uuid: &str, finished: usize) {
     let pipe = world.sandbox.path("work/count");
     let running = world.invoke().args(["--resume", session]).send(uuid, "count once").spawn();
     wait_until("the tool to run", || std::fs::read_to_string(&pipe).is_ok_and(|t| t == "x\n"));
+    let path = world.sandbox.transcript(session);
+    wait_until("earlier results to be written", || {
+        transcript::outline(&path).iter().filter(|block| *block == "U:<tool_result>").count() == finished
+    });
     running.signal(Signal::KILL);
     assert_eq!(running.wait(PATIENCE).code(), -9);
 }
@@ -91,7 +95,7 @@ pub(super) fn a_kill_inside_a_tool_runs_it_again(world: &World) {
     world.begin(&session, &fresh(), "seed").expect_code(0);
     let wait = "echo x >> count; while [ ! -e go ]; do sleep 0.05; done";
     world.stub.on_tool_turn("count", Reply::bash(wait), Reply::text("counted"));
-    kill_inside_tool(world, &session, &uuid);
+    kill_inside_tool(world, &session, &uuid, 0);
     std::fs::write(world.sandbox.path("work/go"), "").unwrap();
     let again =
         world.invoke().resume_interrupted().args(["--resume", &session]).send(&uuid, "count once").run();
@@ -167,7 +171,7 @@ pub(super) fn a_message_after_a_kill_inside_a_tool_tells_of_the_unknown_outcome(
         .and_tool("Bash", json!({"command": "echo result one"}))
         .and_tool("Bash", json!({"command": "echo x >> count; sleep 60"}));
     world.stub.on_tool_turn("count", call, Reply::text("never said"));
-    kill_inside_tool(world, &session, &fresh());
+    kill_inside_tool(world, &session, &fresh(), 1);
     world.resume(&session, &fresh(), "next").expect_code(0);
     assert_eq!(
         &view(world)[2..],

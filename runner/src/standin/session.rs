@@ -126,8 +126,8 @@ impl Session {
     }
 
     /// The live chain from its root to the leaf. A message with several tool calls does not stand in one
-    /// line: calls and results that hang beside it are put where they belong. A chain that ends with a
-    /// call is left as it is: its results are on another branch.
+    /// line: calls and results that hang beside it are put where they belong, if one result is on the
+    /// chain. A chain that goes on from a call without one has its results on another branch.
     pub(super) fn chain(&self) -> Vec<&Value> {
         let Some(leaf) = self.leaf.as_deref() else { return Vec::new() };
         let mut chain = self.ancestry(leaf);
@@ -139,7 +139,7 @@ impl Session {
             let message = message_id(row);
             let next = chain.get(at + 1);
             if let (Some(message), Some(next)) = (message, next)
-                && message_id(next) != Some(message)
+                && is_result(next)
             {
                 whole.extend(
                     self.beside(message)
