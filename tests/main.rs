@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod offline;
+#[cfg(test)]
 mod stub_suite;
 #[cfg(test)]
 mod stubs;

@@ -49,7 +49,9 @@ scenarios! {
         the_last_row_of_the_file_decides_the_branch,
         last_prompt_decides_the_branch, a_torn_tail_is_ignored, partial_messages_are_streamed,
         a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error, two_lines_are_two_turns,
-        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
+        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works, transcripts_go_where_the_folder_says,
+        an_appended_system_prompt_is_frozen, max_turns_end_a_turn, an_interrupted_turn_needs_no_message_to_go_on,
+        retries_are_bounded_and_announced,
     ];
     real_newest: Subject::newest_real() => [
         says_which_version_it_is, a_new_session_takes_our_id_and_our_uuid, a_resumed_session_grows_in_place,
@@ -67,7 +69,9 @@ scenarios! {
         the_last_row_of_the_file_decides_the_branch,
         last_prompt_decides_the_branch, a_torn_tail_is_ignored, partial_messages_are_streamed,
         a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error, two_lines_are_two_turns,
-        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
+        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works, transcripts_go_where_the_folder_says,
+        an_appended_system_prompt_is_frozen, max_turns_end_a_turn, an_interrupted_turn_needs_no_message_to_go_on,
+        retries_are_bounded_and_announced,
     ];
     real_2_1_199: Subject::real("2.1.199") => [
         says_which_version_it_is, a_new_session_takes_our_id_and_our_uuid, a_resumed_session_grows_in_place,
@@ -79,6 +83,8 @@ scenarios! {
         resuming_at_a_tool_call_loses_its_result, finished_tools_are_kept_by_resuming_at_the_last_result,
         a_kill_inside_a_tool_runs_it_again, the_last_row_of_the_file_decides_the_branch,
         last_prompt_decides_the_branch,
+        transcripts_go_where_the_folder_says, an_interrupted_turn_needs_no_message_to_go_on,
+        retries_are_bounded_and_announced, max_turns_end_a_turn,
     ];
 }
 

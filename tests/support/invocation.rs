@@ -1,5 +1,6 @@
 //! One run of `claude -p`, of either subject, against the stub.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ pub struct Invocation<'a> {
     args: Vec<String>,
     envs: Vec<(String, String)>,
     lines: Vec<Value>,
+    folder: PathBuf,
 }
 
 impl World {
@@ -50,7 +52,7 @@ impl World {
         let flags = "-p --input-format stream-json --output-format stream-json --verbose \
                      --replay-user-messages --allowedTools Bash Read";
         let args = flags.split_whitespace().map(str::to_owned).collect();
-        Invocation { world: self, args, envs: Vec::new(), lines: Vec::new() }
+        Invocation { world: self, args, envs: Vec::new(), lines: Vec::new(), folder: self.sandbox.work() }
     }
 
     /// The first turn of a new session under an id of ours.
@@ -74,6 +76,12 @@ impl Invocation<'_> {
     /// Adds a variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.envs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs in another folder than the sandbox's `work`.
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        self.folder = folder.to_owned();
         self
     }
 
@@ -104,7 +112,7 @@ impl Invocation<'_> {
     /// Starts it with its messages written and stdin still open.
     pub fn spawn(self) -> Running {
         let mut command = self.world.claude();
-        command.args(&self.args).envs(self.envs);
+        command.args(&self.args).envs(self.envs).current_dir(&self.folder);
         let mut running = Running::spawn(&mut command);
         for line in &self.lines {
             running.write(format!("{line}\n"));
