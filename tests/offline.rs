@@ -1,10 +1,15 @@
 //! The stand-in without any server: what `demo` shows.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::PATIENCE;
+use crate::support::invocation::World;
 use crate::support::process::{Outcome, Running};
 use crate::support::sandbox::Sandbox;
+use crate::support::subject::Subject;
 use crate::support::transcript::{self, Candidate};
 
 fn say(sandbox: &Sandbox, session: &[&str], text: &str) -> Outcome {
@@ -77,4 +82,59 @@ fn its_transcripts_are_as_noisy_as_the_real_ones() {
     for kind in ["queue-operation", "attachment", "api-request-blob", "last-prompt", "cost-state"] {
         assert!(types.contains(&json!(kind)), "no {kind} row");
     }
+}
+
+/// What a supervisor may meet, made to happen.
+#[test]
+fn it_misbehaves_when_it_is_told_to() {
+    let run = |quirk: &str| {
+        let sandbox = Sandbox::new();
+        let session = uuid::Uuid::new_v4().to_string();
+        let mut command = sandbox.runner();
+        command
+            .args(["stand-in-claude", "-p", "--output-format", "json", "--session-id", &session, "hello"])
+            .env("KAEL_STANDIN_QUIRKS", quirk);
+        let mut running = Running::spawn(&mut command);
+        running.close();
+        if quirk == "hang-after-result,ignore-sigterm" {
+            running.wait_line("result", PATIENCE, |line| line.contains("\"result\""));
+            running.signal(Signal::TERM);
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!sandbox.survivors().is_empty(), "it took notice of the SIGTERM");
+            running.signal(Signal::KILL);
+        }
+        let outcome = running.wait(PATIENCE);
+        let written = sandbox.transcript(&session).exists();
+        let left = sandbox.survivors().len();
+        (outcome, session, written, left)
+    };
+    let (fine, session, written, left) = run("");
+    assert_eq!(
+        (fine.code(), fine.result()["session_id"].clone(), written, left),
+        (0, json!(session), true, 0)
+    );
+    assert!(run("no-result").0.lines.is_empty());
+    let half = run("half-result").0;
+    assert!(half.lines[0].starts_with('{') && half.json().is_empty(), "{half:?}");
+    assert!(!run("no-rows").2);
+    let (other, session, ..) = run("other-session");
+    assert_ne!(other.result()["session_id"], json!(session));
+    assert_eq!(run("exit-three").0.code(), 3);
+    assert_eq!(run("leave-child").3, 1);
+    assert_eq!(run("hang-after-result,ignore-sigterm").0.code(), -9);
+    assert_eq!(run("no-such-quirk").0.code(), 1);
+}
+
+#[test]
+fn a_world_has_the_subject_on_the_path_of_the_product() {
+    let world = World::new(Subject::StandIn);
+    let config = std::fs::read_to_string(world.write_config("[runner]\nrebuild = \"auto\"")).unwrap();
+    assert!(
+        config.contains("resume_pointer_path = \"/") && config.ends_with("rebuild = \"auto\"\n"),
+        "{config}"
+    );
+    let runner = world.runner();
+    let path = runner.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value).unwrap();
+    let first = std::env::split_paths(path).next().unwrap();
+    assert_eq!(first.join("claude"), world.subject.program(&world.sandbox));
 }

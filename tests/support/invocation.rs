@@ -33,9 +33,37 @@ impl World {
         Self { subject, sandbox: Sandbox::new(), stub: Stub::start() }
     }
 
-    /// The subject with the environment that every run has: nothing leaves the machine.
+    /// The subject itself, ready to be given arguments.
     pub fn claude(&self) -> Command {
-        let mut command = self.sandbox.command(self.subject.program(&self.sandbox));
+        self.equip(self.sandbox.command(self.subject.program(&self.sandbox)))
+    }
+
+    /// The product, in an environment in which the subject is the `claude` on the path.
+    pub fn runner(&self) -> Command {
+        let mut runner = self.equip(self.sandbox.runner());
+        let program = self.subject.program(&self.sandbox);
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", program.parent().unwrap().display());
+        runner.env("PATH", path);
+        runner
+    }
+
+    /// Writes a configuration for pointer mode with every path in the sandbox, and `more` behind the keys
+    /// of the top level (tables go there too).
+    pub fn write_config(&self, more: &str) -> PathBuf {
+        let quoted = |path: PathBuf| json!(path).to_string();
+        let text = format!(
+            "activation = \"pointer\"\nclaude_workdir = {}\nstate_dir = {}\nresume_pointer_path = {}\n\
+             resume_command = [{}, \"--resume\", \"{{session_id}}\"]\n{more}\n",
+            quoted(self.sandbox.work()),
+            quoted(self.sandbox.state()),
+            quoted(self.sandbox.path("pointer/resume_session")),
+            quoted(self.subject.program(&self.sandbox)),
+        );
+        self.sandbox.write("config.toml", text)
+    }
+
+    /// Nothing leaves the machine, nothing is retried or compacted behind the test's back.
+    fn equip(&self, mut command: Command) -> Command {
         command
             .env("ANTHROPIC_BASE_URL", self.stub.url())
             .env("ANTHROPIC_API_KEY", "sk-ant-made-up")

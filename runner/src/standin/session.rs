@@ -19,6 +19,8 @@ pub(super) struct Session {
     /// What the bookkeeping rows repeat.
     pub(super) last_prompt: String,
     pub(super) total_cost: f64,
+    /// Rows are kept in memory alone: a quirk.
+    pub(super) mute: bool,
 }
 
 impl Session {
@@ -33,6 +35,7 @@ impl Session {
             leaf: None,
             last_prompt: String::new(),
             total_cost: 0.0,
+            mute: false,
         }
     }
 
@@ -221,6 +224,10 @@ impl Session {
 
     /// Opened anew for every row, as the CLI does: a file that was moved away is begun anew.
     fn append(&mut self, row: Value) -> io::Result<()> {
+        if self.mute {
+            self.remember(row);
+            return Ok(());
+        }
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
