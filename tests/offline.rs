@@ -5,12 +5,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::PATIENCE;
 use crate::support::invocation::World;
 use crate::support::process::{Outcome, Running};
 use crate::support::sandbox::Sandbox;
 use crate::support::subject::Subject;
 use crate::support::transcript::{self, Candidate};
+use crate::support::{PATIENCE, wait_until};
 
 fn say(sandbox: &Sandbox, session: &[&str], text: &str) -> Outcome {
     let mut command = sandbox.runner();
@@ -105,6 +105,9 @@ fn it_misbehaves_when_it_is_told_to() {
         }
         let outcome = running.wait(PATIENCE);
         let written = sandbox.transcript(&session).exists();
+        if quirk == "leave-child" {
+            wait_until("the child that was left", || sandbox.survivors().len() == 1);
+        }
         let left = sandbox.survivors().len();
         (outcome, session, written, left)
     };

@@ -60,17 +60,16 @@ scenarios! {
         a_call_cut_off_is_marked_by_resuming_at_the_last_result,
         a_lone_call_cut_off_is_marked_by_resuming_at_it, results_out_of_order_are_kept_too,
         the_brain_drives_whole_turns, an_interrupted_turn_needs_no_message_to_go_on,
-        retries_are_bounded_and_announced,
+        retries_are_bounded_and_announced, an_unknown_id_is_refused, an_id_in_use_is_refused,
+        a_killed_turn_without_resume_gets_a_synthetic_answer, a_bare_clear_is_a_command,
+        a_tool_that_is_not_allowed_is_denied, a_torn_tail_is_ignored, partial_messages_are_streamed,
+        a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error, two_lines_are_two_turns,
+        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
     ],
     newest: [
-        an_unknown_id_is_refused, an_id_in_use_is_refused, an_unknown_flag_is_refused,
-        every_api_error_has_its_exit_and_row, a_killed_turn_without_resume_gets_a_synthetic_answer,
-        a_bare_clear_is_a_command, a_tool_that_is_not_allowed_is_denied,
+        an_unknown_flag_is_refused, every_api_error_has_its_exit_and_row,
         a_message_after_a_kill_inside_a_tool_tells_of_the_unknown_outcome,
-        a_sigterm_ends_the_tool_and_a_sigkill_does_not, a_torn_tail_is_ignored,
-        partial_messages_are_streamed, a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error,
-        two_lines_are_two_turns, a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
-        an_appended_system_prompt_is_frozen,
+        a_sigterm_ends_the_tool_and_a_sigkill_does_not, an_appended_system_prompt_is_frozen,
     ]
 }
 

@@ -4,6 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, getsid};
+
 use super::tools;
 
 /// Names of quirks, separated by commas.
@@ -76,12 +78,12 @@ impl Quirks {
     pub(super) fn at_the_end(&self, code: u8) -> std::io::Result<u8> {
         if self.has(Quirk::LeaveChild) {
             let mut child = Command::new(std::env::current_exe()?);
-            child
-                .arg("stand-in-claude")
-                .arg(tools::SHELL)
-                .arg("exec sleep 600")
-                .stdin(Stdio::null())
-                .spawn()?;
+            child.arg("stand-in-claude").arg(tools::SHELL).arg("exec sleep 600").stdin(Stdio::null());
+            let pid = Pid::from_child(&child.spawn()?);
+            // It is left only once it is out of our process group.
+            while getsid(Some(pid)).is_ok_and(|session| session != pid) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
         if self.has(Quirk::HangAfterResult) {
             loop {
