@@ -5,6 +5,8 @@ mod companion;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod offline;
+#[cfg(test)]
 mod stub_suite;
 #[cfg(test)]
 mod stubs;

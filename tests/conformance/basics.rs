@@ -166,3 +166,80 @@ pub(super) fn partial_messages_are_streamed(world: &World) {
     let text: String = events.iter().filter_map(|e| e["delta"]["text"].as_str()).collect();
     assert_eq!(text, "a reply in four pieces");
 }
+
+/// The rule of the folder names, seen from outside: what is there after a turn.
+pub(super) fn transcripts_go_where_the_folder_says(world: &World) {
+    let long = "d".repeat(90);
+    let root = std::fs::canonicalize(world.sandbox.path("")).unwrap();
+    let encode = |text: &str| text.replace(['/', '.', '_'], "-");
+    let root_name = encode(root.to_str().unwrap());
+    let projects = world.sandbox.home().join(".claude/projects");
+    for (folder, name) in [
+        ("a.b_c d".to_owned(), Some(format!("{root_name}-a-b-c-d"))),
+        ("灯笼-🏮".to_owned(), Some(format!("{root_name}------"))),
+        // Above 200 units the rest becomes a hash; both subjects have to agree on it.
+        (format!("{long}/{long}/{long}"), None),
+    ] {
+        let path = world.sandbox.path(&folder);
+        std::fs::create_dir_all(&path).unwrap();
+        let session = fresh();
+        world
+            .invoke()
+            .in_folder(&path)
+            .args(["--session-id", &session])
+            .send(&fresh(), "here")
+            .run()
+            .expect_code(0);
+        let name = name.unwrap_or_else(|| long_name(path.to_str().unwrap()));
+        assert!(
+            projects.join(&name).join(format!("{session}.jsonl")).is_file(),
+            "no transcript under {name}"
+        );
+    }
+    let session = fresh();
+    let config = world.sandbox.path("elsewhere");
+    let moved =
+        world.invoke().env("CLAUDE_CONFIG_DIR", config.to_str().unwrap()).args(["--session-id", &session]);
+    moved.send(&fresh(), "here").run().expect_code(0);
+    let work = encode(std::fs::canonicalize(world.sandbox.work()).unwrap().to_str().unwrap());
+    assert!(config.join("projects").join(work).join(format!("{session}.jsonl")).is_file());
+}
+
+/// 200 units and a Java string hash in base 36, for an ASCII path (facts 2).
+fn long_name(path: &str) -> String {
+    let hash = path.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+    let mut number = hash.unsigned_abs();
+    let mut digits = String::new();
+    while number > 0 {
+        digits.insert(0, char::from_digit(number % 36, 36).unwrap());
+        number /= 36;
+    }
+    let name: String =
+        path.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(200).collect();
+    format!("{name}-{digits}")
+}
+
+pub(super) fn an_appended_system_prompt_is_frozen(world: &World) {
+    let session = fresh();
+    let begin = world.invoke().args(["--session-id", &session, "--append-system-prompt", "LAMP GREEN"]);
+    begin.send(&fresh(), "one").run().expect_code(0);
+    assert!(world.stub.last_main().body["system"].to_string().contains("LAMP GREEN"));
+    let again = world.invoke().args(["--resume", &session, "--append-system-prompt", "LAMP RED"]);
+    again.send(&fresh(), "two").run().expect_code(0);
+    let system = world.stub.last_main().body["system"].to_string();
+    assert!(system.contains("LAMP GREEN") && !system.contains("LAMP RED"), "{system}");
+}
+
+pub(super) fn max_turns_end_a_turn(world: &World) {
+    let session = fresh();
+    world.stub.on_tool_turn("look", Reply::bash("true"), Reply::text("never said"));
+    let outcome =
+        world.invoke().args(["--session-id", &session, "--max-turns", "1"]).send(&fresh(), "look").run();
+    let result = outcome.expect_code(1).result();
+    assert_eq!(
+        (&result["subtype"], &result["terminal_reason"]),
+        (&json!("error_max_turns"), &json!("max_turns"))
+    );
+    assert_eq!(result["errors"], json!(["Reached maximum number of turns (1)"]));
+    assert!(result.get("result").is_none(), "{result}");
+}

@@ -56,8 +56,8 @@ pub(super) fn a_message_of_two_blocks_stays_two_blocks(world: &World) {
 
 pub(super) fn mentions_are_off_by_environment(world: &World) {
     world.sandbox.write("work/note.txt", "the secret word is plum\n");
-    let session = fresh();
-    world.begin(&session, &fresh(), "look @note.txt please").expect_code(0);
+    let loud = fresh();
+    world.begin(&loud, &fresh(), "look @note.txt please").expect_code(0);
     assert_eq!(world.stub.last_main().occurrences("the secret word is plum"), 1);
 
     let (session, text) =
@@ -66,6 +66,12 @@ pub(super) fn mentions_are_off_by_environment(world: &World) {
     quiet.send(&fresh(), text).run().expect_code(0);
     assert_eq!(view(world), [format!("U:{text}")]);
     stays_unsaid(world, &["the secret word is plum"]);
+    // The same variable takes away the list of skills.
+    let announced = |session: &str| {
+        let rows = transcript::rows(&world.sandbox.transcript(session));
+        rows.iter().any(|row| row["attachment"]["type"] == "skill_listing")
+    };
+    assert!(announced(&loud) && !announced(&session));
 }
 
 pub(super) fn a_command_in_an_envelope_is_words(world: &World) {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::{fresh, stays_unsaid, view};
 use crate::stubs::gate::Gate;
 use crate::stubs::reply::Reply;
-use crate::support::PATIENCE;
 use crate::support::invocation::World;
 use crate::support::transcript;
+use crate::support::{PATIENCE, wait_until};
 
 pub(super) fn an_api_error_is_left_out_of_the_next_request(world: &World) {
     let session = fresh();
@@ -64,6 +64,9 @@ fn kill_while_asking(world: &World, session: &str, uuid: &str) {
     world.stub.on_text_times("ask", 1, Reply::text("too late").gate(&gate));
     let running = world.invoke().args(["--resume", session]).send(uuid, "ask").spawn();
     gate.wait_reached(PATIENCE);
+    // The real CLI writes behind its own back: the request can be out before the row is in the file.
+    let path = world.sandbox.transcript(session);
+    wait_until("the row of the message", || transcript::row(&path, uuid).is_some());
     running.signal(Signal::KILL);
     assert_eq!(running.wait(PATIENCE).code(), -9);
     gate.open();
@@ -153,4 +156,38 @@ pub(super) fn a_refused_connection_is_an_error(world: &World) {
     assert_eq!((&result["is_error"], &result["api_error_status"]), (&json!(true), &Value::Null));
     world.stub.listen();
     world.resume(&session, &fresh(), "ask").expect_code(0);
+}
+
+pub(super) fn an_interrupted_turn_needs_no_message_to_go_on(world: &World) {
+    let session = fresh();
+    world.stub.on_text("seed", Reply::text("seeded"));
+    world.begin(&session, &fresh(), "seed").expect_code(0);
+    kill_while_asking(world, &session, &fresh());
+    world.stub.on_text("ask", Reply::text("answered"));
+    let outcome = world.invoke().resume_interrupted().args(["--resume", &session]).run().expect_code(0);
+    assert_eq!(outcome.result()["result"], "answered");
+    assert_eq!(view(world), ["U:seed", "A:seeded", "U:ask"]);
+    // Nothing is open now: the same again does nothing.
+    let outcome = world.invoke().resume_interrupted().args(["--resume", &session]).run().expect_code(0);
+    assert!(outcome.of_type("result").is_empty(), "{outcome:?}");
+}
+
+pub(super) fn retries_are_bounded_and_announced(world: &World) {
+    let session = fresh();
+    world.begin(&session, &fresh(), "seed").expect_code(0);
+    world.stub.on_text("ask", Reply::error(500, "api_error", "made up"));
+    let asked = world.stub.main_requests().len();
+    let outcome = world.invoke().env("CLAUDE_CODE_MAX_RETRIES", "2").args(["--resume", &session]);
+    let outcome = outcome.send(&fresh(), "ask").run().expect_code(1);
+    assert_eq!(world.stub.main_requests().len() - asked, 3);
+    let retries: Vec<Value> =
+        outcome.of_type("system").into_iter().filter(|line| line["subtype"] == "api_retry").collect();
+    assert_eq!(retries.len(), 2, "{outcome:?}");
+    assert_eq!((&retries[1]["attempt"], &retries[1]["max_retries"]), (&json!(2), &json!(2)));
+    assert_eq!(retries[0]["error_status"], 500);
+
+    world.stub.clear_rules();
+    world.stub.on_text_times("again", 1, Reply::error(529, "overloaded_error", "made up"));
+    let outcome = world.invoke().env("CLAUDE_CODE_MAX_RETRIES", "2").args(["--resume", &session]);
+    outcome.send(&fresh(), "again").run().expect_code(0);
 }

@@ -1,5 +1,6 @@
 //! One run of `claude -p`, of either subject, against the stub.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ pub struct Invocation<'a> {
     args: Vec<String>,
     envs: Vec<(String, String)>,
     lines: Vec<Value>,
+    folder: PathBuf,
 }
 
 impl World {
@@ -31,9 +33,37 @@ impl World {
         Self { subject, sandbox: Sandbox::new(), stub: Stub::start() }
     }
 
-    /// The subject with the environment that every run has: nothing leaves the machine.
+    /// The subject itself, ready to be given arguments.
     pub fn claude(&self) -> Command {
-        let mut command = self.sandbox.command(self.subject.program(&self.sandbox));
+        self.equip(self.sandbox.command(self.subject.program(&self.sandbox)))
+    }
+
+    /// The product, in an environment in which the subject is the `claude` on the path.
+    pub fn runner(&self) -> Command {
+        let mut runner = self.equip(self.sandbox.runner());
+        let program = self.subject.program(&self.sandbox);
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", program.parent().unwrap().display());
+        runner.env("PATH", path);
+        runner
+    }
+
+    /// Writes a configuration for pointer mode with every path in the sandbox, and `more` behind the keys
+    /// of the top level (tables go there too).
+    pub fn write_config(&self, more: &str) -> PathBuf {
+        let quoted = |path: PathBuf| json!(path).to_string();
+        let text = format!(
+            "activation = \"pointer\"\nclaude_workdir = {}\nstate_dir = {}\nresume_pointer_path = {}\n\
+             resume_command = [{}, \"--resume\", \"{{session_id}}\"]\n{more}\n",
+            quoted(self.sandbox.work()),
+            quoted(self.sandbox.state()),
+            quoted(self.sandbox.path("pointer/resume_session")),
+            quoted(self.subject.program(&self.sandbox)),
+        );
+        self.sandbox.write("config.toml", text)
+    }
+
+    /// Nothing leaves the machine, nothing is retried or compacted behind the test's back.
+    fn equip(&self, mut command: Command) -> Command {
         command
             .env("ANTHROPIC_BASE_URL", self.stub.url())
             .env("ANTHROPIC_API_KEY", "sk-ant-made-up")
@@ -50,7 +80,7 @@ impl World {
         let flags = "-p --input-format stream-json --output-format stream-json --verbose \
                      --replay-user-messages --allowedTools Bash Read";
         let args = flags.split_whitespace().map(str::to_owned).collect();
-        Invocation { world: self, args, envs: Vec::new(), lines: Vec::new() }
+        Invocation { world: self, args, envs: Vec::new(), lines: Vec::new(), folder: self.sandbox.work() }
     }
 
     /// The first turn of a new session under an id of ours.
@@ -74,6 +104,12 @@ impl Invocation<'_> {
     /// Adds a variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.envs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs in another folder than the sandbox's `work`.
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        self.folder = folder.to_owned();
         self
     }
 
@@ -104,7 +140,7 @@ impl Invocation<'_> {
     /// Starts it with its messages written and stdin still open.
     pub fn spawn(self) -> Running {
         let mut command = self.world.claude();
-        command.args(&self.args).envs(self.envs);
+        command.args(&self.args).envs(self.envs).current_dir(&self.folder);
         let mut running = Running::spawn(&mut command);
         for line in &self.lines {
             running.write(format!("{line}\n"));

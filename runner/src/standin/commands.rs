@@ -67,6 +67,11 @@ fn done(rt: &Runtime, message: &Prompt, text: &str) -> Ending {
     Ending::Fine
 }
 
+/// Whether mentions pull in files and skills are announced.
+pub(super) fn attachments_on() -> bool {
+    std::env::var_os("CLAUDE_CODE_DISABLE_ATTACHMENTS").is_none()
+}
+
 /// Attachments of a message: files it mentions, unless that is switched off, and the note about a
 /// command that does not exist.
 pub(super) fn attachments(text: &str, cwd: &Path) -> Vec<Value> {
@@ -76,7 +81,7 @@ pub(super) fn attachments(text: &str, cwd: &Path) -> Vec<Value> {
         rows.push(json!({"attachment": {"type": "unknown_command_fallback", "commandName": name},
             "type": "attachment"}));
     }
-    if std::env::var_os("CLAUDE_CODE_DISABLE_ATTACHMENTS").is_some() {
+    if !attachments_on() {
         return rows;
     }
     for mention in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {

@@ -118,10 +118,18 @@ pub(super) fn too_many_turns(rt: &Runtime, command: &str, tally: &Tally) -> io::
         rt,
         command,
         tally,
-        &json!({"subtype": "error_max_turns", "is_error": true, "terminal_reason": "max_turns", "errors": [text]}),
+        &json!({"subtype": "error_max_turns", "is_error": true, "terminal_reason": "max_turns", "errors": [text],
+            "num_turns": tally.rounds + 1}),
     );
-    result["result"] = Value::Null;
-    rt.session().bookkeeping()?;
+    if let Some(fields) = result.as_object_mut() {
+        fields.remove("result");
+    }
+    {
+        let mut session = rt.session();
+        session.push(json!({"attachment": {"type": "max_turns_reached", "maxTurns": rt.args.max_turns},
+            "type": "attachment"}))?;
+        session.bookkeeping()?;
+    }
     rt.out.result(&id, result);
     rt.out.lifecycle(&id, command, "cancelled");
     Ok(Ending::Failed)

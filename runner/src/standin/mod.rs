@@ -15,6 +15,7 @@
 //! | `tools` | Bash and Read, really run |
 //! | `turn`, `ending` | one turn; `resume` and `commands`: turns that begin otherwise |
 //! | `output` | stdout: stream-json, json, text |
+//! | `quirks` | misbehaviour on demand, for tests |
 //! | `brain`, `questions`, `context` | the mind, and its view of a request |
 
 mod args;
@@ -27,6 +28,7 @@ mod noise;
 mod output;
 mod prompt;
 mod questions;
+mod quirks;
 mod resume;
 mod run;
 mod session;

@@ -5,6 +5,10 @@
 
 use serde_json::{Value, json};
 
+/// The announcement that `CLAUDE_CODE_DISABLE_ATTACHMENTS` takes away along with file mentions: the model is
+/// not told then which skills there are.
+pub(super) const SKILLS: &str = "skill_listing";
+
 /// Text of about that many characters, always the same.
 fn filler(topic: &str, chars: usize) -> String {
     let sentence = format!("When you use {topic}, follow the instructions given for {topic} in this place. ");
@@ -63,7 +67,7 @@ pub(super) fn first_turn(cwd: &std::path::Path, model: &str, system: &str) -> Ve
             &filler("agents", 1800),
         ),
         announced(
-            json!({"type": "skill_listing", "content": filler("skills", 6000), "isInitial": true}),
+            json!({"type": SKILLS, "content": filler("skills", 6000), "isInitial": true}),
             "system",
             &filler("skills", 6000),
         ),

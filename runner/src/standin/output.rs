@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::args::Format;
+use super::quirks::{Quirk, Quirks};
 use super::session::now;
 
 /// Where events and results go.
@@ -12,18 +13,23 @@ pub(super) struct Output {
     pub(super) format: Format,
     pub(super) partial: bool,
     pub(super) replay: bool,
+    pub(super) quirks: Quirks,
 }
 
 impl Output {
     /// A line of the stream; nothing in the other forms.
     pub(super) fn emit(&self, session: &str, mut line: Value) {
         if self.format == Format::Stream {
-            line["session_id"] = json!(session);
+            line["session_id"] = json!(self.reported(session));
             if line["uuid"].is_null() {
                 line["uuid"] = json!(uuid::Uuid::new_v4());
             }
             print(&line.to_string());
         }
+    }
+
+    fn reported<'a>(&self, session: &'a str) -> &'a str {
+        if self.quirks.has(Quirk::OtherSession) { "0b1d0000-0000-4000-8000-0000000000ff" } else { session }
     }
 
     /// What becomes of a message, by its uuid.
@@ -60,10 +66,22 @@ impl Output {
 
     /// The end of a turn.
     pub(super) fn result(&self, session: &str, mut result: Value) {
+        if self.quirks.has(Quirk::NoResult) {
+            return;
+        }
+        if self.quirks.has(Quirk::HalfResult) {
+            let line = result.to_string();
+            let half = line.char_indices().nth(line.chars().count() / 2).map_or(0, |(at, _)| at);
+            let mut stdout = std::io::stdout().lock();
+            if stdout.write_all(&line.as_bytes()[..half]).is_ok() {
+                stdout.flush().ok();
+            }
+            return;
+        }
         match self.format {
             Format::Stream => self.emit(session, result),
             Format::Json => {
-                result["session_id"] = json!(session);
+                result["session_id"] = json!(self.reported(session));
                 print(&result.to_string());
             }
             Format::Text => print(result["result"].as_str().unwrap_or_default()),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Format};
 use super::model::Model;
 use super::output::Output;
+use super::quirks::{Quirk, Quirks};
 use super::session::Session;
 use super::turn::{self, Ending, Prompt, Runtime};
 use super::{resume, signals};
@@ -22,6 +23,8 @@ pub(super) enum RunError {
     Io(#[from] io::Error),
     #[error("Session ID {0} is already in use.")]
     InUse(String),
+    #[error("{0}")]
+    Quirk(String),
     #[error("HOME is not set, so there is no place for transcripts")]
     NoHome,
     #[error("Input must be provided either through stdin or as a prompt argument when using --print")]
@@ -37,7 +40,12 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
     let cwd = std::fs::canonicalize(std::env::current_dir()?)?;
     let projects = projects()?;
     let project = projects.join(project_name(&cwd));
-    let out = Output { format: args.output, partial: args.partial, replay: args.replay };
+    let out = Output {
+        format: args.output,
+        partial: args.partial,
+        replay: args.replay,
+        quirks: Quirks::from_env().map_err(RunError::Quirk)?,
+    };
     let mut session = match (&args.resume, &args.session_id) {
         (Some(id), new) => {
             let Some(old) = Session::load(&projects, &cwd, id)? else {
@@ -66,10 +74,12 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
     }
     let model_name = model_name(&args, &session);
     let model = Model::from_env(&session.id);
+    session.mute = out.quirks.has(Quirk::NoRows);
     let session = Arc::new(Mutex::new(session));
-    signals::listen(Arc::clone(&session))?;
+    signals::listen(Arc::clone(&session), out.quirks.has(Quirk::IgnoreSigterm))?;
     let rt = Runtime { args, out, session, model, model_name, cwd, project };
-    work(&rt)
+    let code = work(&rt)?;
+    Ok(rt.out.quirks.at_the_end(code)?)
 }
 
 /// Says so on both streams; 2.1.332 gives stream-json a result line as well.

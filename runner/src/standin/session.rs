@@ -19,6 +19,8 @@ pub(super) struct Session {
     /// What the bookkeeping rows repeat.
     pub(super) last_prompt: String,
     pub(super) total_cost: f64,
+    /// Rows are kept in memory alone: a quirk.
+    pub(super) mute: bool,
 }
 
 impl Session {
@@ -33,6 +35,7 @@ impl Session {
             leaf: None,
             last_prompt: String::new(),
             total_cost: 0.0,
+            mute: false,
         }
     }
 
@@ -126,8 +129,8 @@ impl Session {
     }
 
     /// The live chain from its root to the leaf. A message with several tool calls does not stand in one
-    /// line: calls and results that hang beside it are put where they belong. A chain that ends with a
-    /// call is left as it is: its results are on another branch.
+    /// line: calls and results that hang beside it are put where they belong, if one result is on the
+    /// chain. A chain that goes on from a call without one has its results on another branch.
     pub(super) fn chain(&self) -> Vec<&Value> {
         let Some(leaf) = self.leaf.as_deref() else { return Vec::new() };
         let mut chain = self.ancestry(leaf);
@@ -139,7 +142,7 @@ impl Session {
             let message = message_id(row);
             let next = chain.get(at + 1);
             if let (Some(message), Some(next)) = (message, next)
-                && message_id(next) != Some(message)
+                && is_result(next)
             {
                 whole.extend(
                     self.beside(message)
@@ -221,6 +224,10 @@ impl Session {
 
     /// Opened anew for every row, as the CLI does: a file that was moved away is begun anew.
     fn append(&mut self, row: Value) -> io::Result<()> {
+        if self.mute {
+            self.remember(row);
+            return Ok(());
+        }
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }

@@ -9,14 +9,15 @@ use signal_hook::iterator::Signals;
 
 use super::session::Session;
 
-/// Listens on a thread of its own: a turn may be deep in a request or a tool.
+/// Listens on a thread of its own: a turn may be deep in a request or a tool. `deaf`: takes no notice of
+/// SIGTERM.
 ///
 /// # Errors
 /// The handlers could not be installed.
-pub(super) fn listen(session: Arc<Mutex<Session>>) -> io::Result<()> {
+pub(super) fn listen(session: Arc<Mutex<Session>>, deaf: bool) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        if let Some(signal) = signals.forever().find(|signal| !(deaf && *signal == SIGTERM)) {
             let code = end(&session, signal);
             std::process::exit(code);
         }

@@ -107,7 +107,9 @@ pub(super) fn message(rt: &Runtime, message: &Prompt) -> io::Result<Ending> {
         let system = rt.system();
         let mut session = rt.session();
         for row in noise::first_turn(&rt.cwd, &rt.model_name, &system) {
-            session.push(row)?;
+            if commands::attachments_on() || row["attachment"]["type"] != noise::SKILLS {
+                session.push(row)?;
+            }
         }
     }
     for row in commands::attachments(&text, &rt.cwd) {
