@@ -10,7 +10,8 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "kael-runner", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  kael-runner demo --fast              the main job, offline, without an account
+  kael-runner demo                     the whole loop, offline, without an account
+  kael-runner init                     set up a companion, step by step
   kael-runner run                      supervise the companion of ./config.toml
   kael-runner send --wait 'Hello!'     say something to it and print its reply
   kael-runner status                   what it is doing
@@ -246,9 +247,18 @@ pub struct Demo {
     /// Without pauses for the reader
     #[arg(long)]
     pub fast: bool,
-    /// Leave the companion's files there
+    /// Go on typing to the companion afterwards
+    #[arg(long)]
+    pub chat: bool,
+    /// Leave the companion's files there, in a new or empty folder
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+impl From<Demo> for crate::demo::Options {
+    fn from(args: Demo) -> Self {
+        Self { fast: args.fast, chat: args.chat, keep: args.keep }
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

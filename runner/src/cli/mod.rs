@@ -1,12 +1,11 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
-mod demo;
 mod dirty;
 mod doctor;
 pub mod error;
 mod operations;
-mod output;
+pub(crate) mod output;
 mod plan;
 mod pointer;
 mod run;
@@ -74,7 +73,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::StandInClaude { arguments } => return Ok(crate::standin::main(arguments)),
-        Command::Demo(args) => return demo::run(&args).map(done),
+        Command::Demo(args) => return crate::demo::run(&args.into()).map(done),
         _ => {}
     }
     let companion = find_companion(global, original)?;
