@@ -2,4 +2,5 @@
 
 mod conversation;
 mod failures;
+mod operations;
 mod queue;
