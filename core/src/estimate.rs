@@ -60,9 +60,16 @@ mod tests {
 
     #[test]
     fn scripts_are_weighed_as_agreed() {
-        for (text, expected) in
-            [("", 0), ("a", 1), ("abc", 2), ("风筝飞了", 5), ("風の音", 4), ("하늘", 3), ("🪁🪁🪁", 2), ("مرحبا", 4)]
-        {
+        for (text, expected) in [
+            ("", 0),
+            ("a", 1),
+            ("abc", 2),
+            ("风筝飞了", 5),
+            ("風の音", 4),
+            ("하늘", 3),
+            ("🪁🪁🪁", 2),
+            ("مرحبا", 4),
+        ] {
             assert_eq!(tokens(text), expected, "{text}");
         }
         assert_eq!(tokens(&"风".repeat(1000)), 1100);

@@ -7,6 +7,8 @@
 
 pub mod clock;
 pub mod estimate;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod ids;
 pub mod ledger;
 pub mod rebuild;

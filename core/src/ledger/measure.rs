@@ -120,7 +120,8 @@ pub(crate) fn report_of(survey: &mut Survey) -> Result<LedgerReport, TranscriptE
         above.push(row);
     }
     let usage = usage_at(survey, usage_row)?;
-    let tip = above.iter().filter_map(|row| survey.index.get(*row)).map(|entry| key_text(entry.key())).collect();
+    let tip =
+        above.iter().filter_map(|row| survey.index.get(*row)).map(|entry| key_text(entry.key())).collect();
     let state = LedgerState {
         offset: survey.end.complete,
         lines: survey.end.complete_lines,
@@ -149,7 +150,13 @@ fn complete_account(survey: &Survey) -> Result<Account, TranscriptError> {
     Ok(account)
 }
 
-fn report(account: &Account, size: u64, usage: Option<Usage>, state: LedgerState, full: bool) -> LedgerReport {
+fn report(
+    account: &Account,
+    size: u64,
+    usage: Option<Usage>,
+    state: LedgerState,
+    full: bool,
+) -> LedgerReport {
     LedgerReport {
         total_bytes: account.noise_total(),
         context_bytes: account.context,
@@ -268,7 +275,9 @@ impl Appended<'_> {
                 self.leaf = head.leaf.map(|leaf| key_text(RowKey::of(leaf.of(row))));
                 return;
             }
-            RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System if !head.is_sidechain => {
+            RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System
+                if !head.is_sidechain =>
+            {
                 match head.parent {
                     Parent::Row(parent) => !known(parent),
                     Parent::Null | Parent::Absent => !self.tip.is_empty(),
@@ -300,7 +309,7 @@ impl LedgerReport {
             return 0.0;
         }
         // Rounded in whole numbers: the figure is compared with the original's.
-        let rounded = (u128::from(self.total_bytes) * 20_000 / u128::from(total) + 1) / 2;
+        let rounded = (u128::from(self.total_bytes) * 20_000 / u128::from(total)).div_ceil(2);
         f64::from(u32::try_from(rounded).unwrap_or(10_000)) / 10_000.0
     }
 

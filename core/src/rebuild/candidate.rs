@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::transcript::Role;
 use crate::transcript::head::Head;
 use crate::transcript::json::decode;
 use crate::transcript::media::hex;
 use crate::transcript::rows::Rows;
 use crate::transcript::speech;
+use crate::transcript::{ItemKind, Role};
 
 use super::error::RebuildError;
 use super::items::PlannedItem;
@@ -165,9 +165,11 @@ pub fn write_candidate_to(
         let (bytes, head) = rows.at(item.offset, item.length as usize)?;
         let identity = identity(item, bytes, head);
         let Injected { blocks, stamp } = words::injected(item, bytes, head);
-        let time = if item.is_new_marker { None } else { words::time(bytes, head) };
+        // A marker has no time of its own, in no generation.
+        let time = if item.kind == ItemKind::OpenTail { None } else { words::time(bytes, head) };
         let timestamp = times.next(time.as_deref());
-        let id = Uuid::new_v5(plan.new_session.as_uuid(), format!("{position}:{identity}").as_bytes()).to_string();
+        let id =
+            Uuid::new_v5(plan.new_session.as_uuid(), format!("{position}:{identity}").as_bytes()).to_string();
         let model = (item.role == Role::Assistant).then(|| models.next(item, bytes, head));
         let row = Row {
             parent: parent.as_deref(),
@@ -191,8 +193,8 @@ pub fn write_candidate_to(
                 cut: item.keep_chars > 0 || head.kael.is_some_and(|kael| kael.cut && !item.is_new_marker),
             },
         };
-        let mut line = serde_json::to_vec(&row)
-            .map_err(|source| RebuildError::Json { path: out.to_owned(), source })?;
+        let mut line =
+            serde_json::to_vec(&row).map_err(|source| RebuildError::Json { path: out.to_owned(), source })?;
         line.push(b'\n');
         hasher.update(&line);
         writer.write_all(&line).map_err(RebuildError::io(out, "write"))?;
@@ -230,7 +232,7 @@ pub(super) fn identity(item: &PlannedItem, row: &[u8], head: &Head) -> String {
     let base = speech::identity(row, head, item.kind, item.number);
     if item.is_new_marker {
         // It has no row; it is named after the one it stands behind.
-        let before = speech::identity(row, head, crate::transcript::ItemKind::Words, 0);
+        let before = speech::identity(row, head, ItemKind::Words, 0);
         return format!("{before}#open_tail");
     }
     base
@@ -297,7 +299,10 @@ impl Times {
             let time = words::time(bytes, head).and_then(|time| time.parse::<Timestamp>().ok());
             if let Some(time) = time {
                 let before = i64::try_from(position).unwrap_or(i64::MAX).saturating_add(1);
-                return Ok(Self { last: None, floor: Timestamp::from_millis(time.as_millis().saturating_sub(before)) });
+                return Ok(Self {
+                    last: None,
+                    floor: Timestamp::from_millis(time.as_millis().saturating_sub(before)),
+                });
             }
         }
         Ok(Self { last: None, floor: Timestamp::from_millis(0) })

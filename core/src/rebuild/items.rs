@@ -203,4 +203,3 @@ pub(super) fn snapshot(
     }
     Ok(None)
 }
-

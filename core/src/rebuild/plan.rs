@@ -131,26 +131,30 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let off_chain = survey.branches(&mut chain, context, settings.off_chain)?;
     let mut collected = items::collect(&survey, &chain, context, settings.max_event_chars)?;
     let frozen = freeze(&survey, &chain, input, &mut collected)?;
-    let selected =
-        turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
+    let selected = turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
     let poison = poison(&selected.items, input)?;
     let gain = gain::weigh(settings, collected.first_usage, ledger.water_level, selected.tokens);
     let not_carried = not_carried(&survey, &chain, &selected.items, &selected.left_out);
     let open_tail_resend = resend_ids(&selected.left_out, input)?;
 
     let cut_texts = cut_texts(&selected.items, input)?;
-    let out_of_order = selected.items.windows(2).filter(|pair| pair[1].offset < pair[0].offset).count() as u64;
+    let out_of_order =
+        selected.items.windows(2).filter(|pair| pair[1].offset < pair[0].offset).count() as u64;
 
     let mut blocked = Vec::new();
     blocked.extend(survey.unknown.iter().map(unknown));
     blocked.extend(damaged(&survey.damage, input.accept_damage));
     blocked.extend(conflicts);
-    blocked.extend(off_chain.iter().filter(|branch| branch.fate == Fate::Undecided).map(|branch| {
-        Blocked::new(BlockKind::Fork, Some(branch.first_line), branch.message())
-    }));
+    blocked.extend(
+        off_chain
+            .iter()
+            .filter(|branch| branch.fate == Fate::Undecided)
+            .map(|branch| Blocked::new(BlockKind::Fork, Some(branch.first_line), branch.message())),
+    );
     blocked.extend(survey.unseen.iter().map(|unseen| queued(unseen.line, unseen.absorbed, unseen.wordless)));
     if selected.items.is_empty() {
-        let message = "nobody says anything in this transcript that could be carried: start a fresh session instead";
+        let message =
+            "nobody says anything in this transcript that could be carried: start a fresh session instead";
         blocked.push(Blocked::new(BlockKind::NothingSaid, None, message.to_owned()));
     }
     if selected.overflow {
@@ -161,7 +165,7 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         );
         blocked.push(Blocked::new(BlockKind::Overflow, None, message));
     }
-    blocked.extend(gain.objections(settings));
+    blocked.extend(gain.objections(settings, chain.compactions));
     blocked.extend(poison.objection(settings));
 
     Ok(Plan {
@@ -229,7 +233,9 @@ fn conflicting_duplicates(survey: &Survey) -> Result<Vec<Blocked>, TranscriptErr
     }
     let mut rows = Rows::open(&survey.path)?;
     for (second, first) in survey.index.duplicates() {
-        let (Some(second), Some(first)) = (survey.index.get(*second), survey.index.get(*first)) else { continue };
+        let (Some(second), Some(first)) = (survey.index.get(*second), survey.index.get(*first)) else {
+            continue;
+        };
         let mut digest = |entry| -> Result<_, TranscriptError> {
             let (bytes, head) = rows.read(entry)?;
             let said = head.message.or(head.attachment).map_or(bytes, |span| span.of(bytes));
@@ -271,7 +277,9 @@ fn damaged(damage: &DamageReport, accepted: Option<u64>) -> Option<Blocked> {
 
 fn queued(line: u64, absorbed: bool, wordless: bool) -> Blocked {
     let what = match (absorbed, wordless) {
-        (true, true) => "was given to the running turn, and no row of this transcript says what its words are",
+        (true, true) => {
+            "was given to the running turn, and no row of this transcript says what its words are"
+        }
         (true, false) => "was given to the running turn and has no row of its own",
         (false, _) => "still waits in the CLI's queue and has no row of its own",
     };
@@ -364,7 +372,10 @@ fn cut_texts(items: &[PlannedItem], input: &PlanInput<'_>) -> Result<HashSet<[u8
     Ok(texts)
 }
 
-fn resend_ids(left_out: &[(Rule, PlannedItem)], input: &PlanInput<'_>) -> Result<Vec<String>, TranscriptError> {
+fn resend_ids(
+    left_out: &[(Rule, PlannedItem)],
+    input: &PlanInput<'_>,
+) -> Result<Vec<String>, TranscriptError> {
     let mut ids = Vec::new();
     let mut rows = Rows::open(input.source)?;
     for (_, item) in left_out.iter().filter(|(rule, _)| *rule == Rule::OpenTailResend) {

@@ -89,9 +89,8 @@ pub(super) fn select(
             tokens -= turn.map(|item| item.tokens).sum::<u64>();
             first_kept += 1;
         }
-        let (out, kept): (Vec<_>, Vec<_>) = items
-            .into_iter()
-            .partition(|item| item.turn < first_kept && item.kind != ItemKind::Snapshot);
+        let (out, kept): (Vec<_>, Vec<_>) =
+            items.into_iter().partition(|item| item.turn < first_kept && item.kind != ItemKind::Snapshot);
         left_out.extend(out.into_iter().map(|item| (Rule::DroppedOldest, item)));
         items = kept;
         dropped = first_kept;

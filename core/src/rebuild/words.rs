@@ -153,10 +153,14 @@ fn rendered_text(row: &[u8], rendered: Span) -> Option<Span> {
     let mut found = None;
     s.array(|s| {
         if s.peek() != Some(b'{') {
-            return s.skip().map(drop);
+            return s.pass();
         }
         s.object(|s, key| {
-            if key == b"content" && found.is_none() { found = s.maybe_string()? } else { drop(s.skip()?) }
+            if key == b"content" && found.is_none() {
+                found = s.maybe_string()?;
+            } else {
+                s.pass()?;
+            }
             Ok(())
         })
         .map(drop)

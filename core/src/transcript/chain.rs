@@ -67,7 +67,8 @@ impl Survey {
         let mut next = self.leaf();
         while let Some(row) = next {
             if self.index.has(row, flag::ON) {
-                let line = chain.rows.last().and_then(|row| self.index.get(*row)).map_or(0, |entry| entry.line());
+                let line =
+                    chain.rows.last().and_then(|row| self.index.get(*row)).map_or(0, |entry| entry.line());
                 chain.cycles.push(line);
                 break;
             }

@@ -169,8 +169,24 @@ pub fn is_checked(version: &str) -> bool {
 
 /// Fields that identify a row and never hold words; they do not make an unknown shape dangerous.
 const ENVELOPE: &[&str] = &[
-    "type", "subtype", "uuid", "parentUuid", "logicalParentUuid", "leafUuid", "messageId", "sessionId", "timestamp",
-    "version", "cwd", "gitBranch", "userType", "entrypoint", "slug", "requestId", "promptId", "agentId",
+    "type",
+    "subtype",
+    "uuid",
+    "parentUuid",
+    "logicalParentUuid",
+    "leafUuid",
+    "messageId",
+    "sessionId",
+    "timestamp",
+    "version",
+    "cwd",
+    "gitBranch",
+    "userType",
+    "entrypoint",
+    "slug",
+    "requestId",
+    "promptId",
+    "agentId",
 ];
 
 /// Whether a value could hold words: any text with a letter in it that is no id, no digest and no
@@ -181,7 +197,7 @@ pub(crate) fn could_hold_words(value: &[u8]) -> bool {
             Some(b'{') if depth < 64 => {
                 s.object(|s, key| {
                     if ENVELOPE.iter().any(|name| name.as_bytes() == key) {
-                        s.skip().map(drop)
+                        s.pass()
                     } else {
                         walk(s, bytes, depth + 1, found)
                     }
@@ -198,9 +214,7 @@ pub(crate) fn could_hold_words(value: &[u8]) -> bool {
                 let text = decode(s.string()?.of(bytes)).text;
                 *found |= text.chars().any(char::is_alphabetic) && !is_id(&text);
             }
-            _ => {
-                s.skip()?;
-            }
+            _ => s.pass()?,
         }
         Ok(())
     }
@@ -211,7 +225,8 @@ pub(crate) fn could_hold_words(value: &[u8]) -> bool {
 
 /// A UUID, a digest or another token made of hexadecimal digits and dashes.
 fn is_id(text: &str) -> bool {
-    text.len() >= 16 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+    text.len() >= 16
+        && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
         && text.bytes().any(|b| b.is_ascii_digit())
 }
 

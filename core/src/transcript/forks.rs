@@ -72,7 +72,9 @@ impl Survey {
         off_chain: OffChain,
     ) -> Result<Vec<Branch>, TranscriptError> {
         let beside: Vec<RowNo> = (0..self.index.len())
-            .filter(|row| self.index.get(*row).is_some_and(|e| e.has(flag::SPEECH) && !e.has(flag::ON | flag::SIDE)))
+            .filter(|row| {
+                self.index.get(*row).is_some_and(|e| e.has(flag::SPEECH) && !e.has(flag::ON | flag::SIDE))
+            })
             .filter(|row| !self.is_replaced(*row))
             .collect();
         if beside.is_empty() {
@@ -82,7 +84,8 @@ impl Survey {
         for row in beside {
             groups.entry(self.branch_of(row)).or_default().push(row);
         }
-        let place: HashMap<RowNo, usize> = chain.rows.iter().enumerate().map(|(at, row)| (*row, at)).collect();
+        let place: HashMap<RowNo, usize> =
+            chain.rows.iter().enumerate().map(|(at, row)| (*row, at)).collect();
         let mut texts = Texts { rows: Rows::open(&self.path)?, context, judged: Judged::default() };
         let mut branches = Vec::new();
         let mut carried = Vec::new();
@@ -188,7 +191,9 @@ impl Branch {
         } else {
             format!("a branch that leaves the conversation at line {leaves_at_line}")
         };
-        let words = if *human_rows == 1 { "a human message stands".to_owned() } else {
+        let words = if *human_rows == 1 {
+            "a human message stands".to_owned()
+        } else {
             format!("{human_rows} human messages stand")
         };
         format!(

@@ -108,6 +108,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Passes over one value.
+    pub(crate) fn pass(&mut self) -> Scanned<()> {
+        self.skip().map(drop)
+    }
+
     /// Passes over an object or array without recursion.
     fn skip_nested(&mut self) -> Scanned<()> {
         // One bit a level: set for an object.
@@ -121,7 +126,11 @@ impl<'a> Scanner<'a> {
                     }
                     let bit = 1_u64 << (depth % 64);
                     let word = &mut objects[depth / 64];
-                    if open == b'{' { *word |= bit } else { *word &= !bit }
+                    if open == b'{' {
+                        *word |= bit;
+                    } else {
+                        *word &= !bit;
+                    }
                     depth += 1;
                     self.pos += 1;
                     match self.peek() {
@@ -409,9 +418,11 @@ fn unescape(escape: &[u8]) -> (Option<char>, usize) {
 
 /// The four digits after `\u`.
 fn hex_unit(escape: &[u8]) -> u32 {
-    escape.get(2..6).unwrap_or_default().iter().fold(0, |unit, digit| {
-        unit << 4 | char::from(*digit).to_digit(16).unwrap_or(0)
-    })
+    escape
+        .get(2..6)
+        .unwrap_or_default()
+        .iter()
+        .fold(0, |unit, digit| unit << 4 | char::from(*digit).to_digit(16).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -436,8 +447,22 @@ mod tests {
             assert!(accepts(good.as_bytes()), "{good}");
         }
         for bad in [
-            "{", "}", "[1,]", r#"{"a":1,}"#, r#"{"a" 1}"#, "01", "1.", "tru", r#""\x""#, r#""\u12g4""#,
-            "\"\u{0}\"", "[1}", r#"{"a":1]"#, "", "nul", "\"open",
+            "{",
+            "}",
+            "[1,]",
+            r#"{"a":1,}"#,
+            r#"{"a" 1}"#,
+            "01",
+            "1.",
+            "tru",
+            r#""\x""#,
+            r#""\u12g4""#,
+            "\"\u{0}\"",
+            "[1}",
+            r#"{"a":1]"#,
+            "",
+            "nul",
+            "\"open",
         ] {
             assert!(!accepts(bad.as_bytes()), "{bad}");
         }

@@ -1,7 +1,5 @@
 //! The one-line marker that stands for an image or document without words.
 
-use std::fmt::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -26,7 +24,8 @@ pub(crate) fn marker(row: &[u8], block: Span) -> String {
         _ => "image",
     };
     let kind_of_data = text(media.media_type).unwrap_or_else(|| "unknown".to_owned());
-    let kind_of_data: String = kind_of_data.chars().filter(|c| !c.is_control() && *c != ']').take(80).collect();
+    let kind_of_data: String =
+        kind_of_data.chars().filter(|c| !c.is_control() && *c != ']').take(80).collect();
     let (bytes, digest) = match (media.data, media.elsewhere) {
         (Some(data), _) => digest_of_base64(&decode(data.of(row)).text),
         (None, Some(elsewhere)) => digest_of(decode(elsewhere.of(row)).text.as_bytes()),
@@ -47,12 +46,12 @@ fn parse(row: &[u8], block: Span) -> Result<Media, Bad> {
                         b"media_type" => media.media_type = s.maybe_string()?,
                         b"data" => media.data = s.maybe_string()?,
                         b"url" | b"file_id" => media.elsewhere = s.maybe_string()?,
-                        _ => drop(s.skip()?),
+                        _ => s.pass()?,
                     }
                     Ok(())
                 })?;
             }
-            _ => drop(s.skip()?),
+            _ => s.pass()?,
         }
         Ok(())
     })?;
@@ -78,11 +77,8 @@ fn digest_of(bytes: &[u8]) -> (u64, String) {
 
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
@@ -93,7 +89,9 @@ mod tests {
     fn markers_name_kind_size_and_digest() {
         let case = |block: &str| marker(block.as_bytes(), Span::new(0, block.len()));
         assert_eq!(
-            case(r#"{"source":{"data":"a2l0ZQ==","type":"base64","media_type":"image\/png"},"type":"image"}"#),
+            case(
+                r#"{"source":{"data":"a2l0ZQ==","type":"base64","media_type":"image\/png"},"type":"image"}"#
+            ),
             format!("[image: image/png, 4 bytes, sha256 {}]", digest_of(b"kite").1)
         );
         assert_eq!(

@@ -108,11 +108,12 @@ impl Queue {
         let mut unseen = Vec::new();
         let absorbed = std::mem::take(&mut self.absorbed);
         let waiting = std::mem::take(&mut self.waiting);
-        let all = absorbed.iter().map(|e| (e, Fate::Absorbed)).chain(waiting.iter().map(|e| (e, Fate::Waiting)));
+        let all =
+            absorbed.iter().map(|e| (e, Fate::Absorbed)).chain(waiting.iter().map(|e| (e, Fate::Waiting)));
         for (entry, fate) in all {
             let absorbed = fate == Fate::Absorbed;
             let shown = match entry.text {
-                Some(key) => self.rows.get_mut(&key).is_some_and(|count| take_one(count)),
+                Some(key) => self.rows.get_mut(&key).is_some_and(take_one),
                 // Without its text, a queued-command row is the only evidence there can be; a
                 // message that still waits has not been taken in by anybody.
                 None => !absorbed || take_one(&mut self.queued_rows),
@@ -136,7 +137,10 @@ fn take_one(count: &mut u32) -> bool {
 fn is_human(text: &str) -> bool {
     let text = text.trim();
     let command = text.starts_with('/') && !text.contains(char::is_whitespace);
-    !(text.is_empty() || command || text.starts_with("<task-notification>") || text.starts_with("{\"task_id\""))
+    !(text.is_empty()
+        || command
+        || text.starts_with("<task-notification>")
+        || text.starts_with("{\"task_id\""))
 }
 
 fn text_key(text: &str) -> TextKey {

@@ -28,6 +28,7 @@ pub(crate) struct Place {
 }
 
 /// What the reader meets, in file order. Every byte of the file belongs to exactly one event.
+#[derive(Clone, Copy)]
 pub(crate) enum Event<'a> {
     /// A row: a JSON object. `around` counts white space and line ends that go with it.
     Row { place: Place, bytes: &'a [u8], head: &'a Head, around: u64 },
@@ -158,7 +159,8 @@ impl<R: Read> Reader<R> {
             if skipping > 0 {
                 on(self.damage(DamageKind::TooLong, 0, rest))?;
             } else {
-                let line = Line { offset: self.offset, number: self.line, newline: 0, first: self.offset == 0 };
+                let line =
+                    Line { offset: self.offset, number: self.line, newline: 0, first: self.offset == 0 };
                 line.read(&self.buffer[start..filled], &mut self.head, &mut on)?;
             }
             self.offset += rest;

@@ -54,15 +54,14 @@ pub(crate) fn utterances(
 ) -> Vec<Utterance> {
     let mut all: Vec<Utterance> = Vec::new();
     for part in judged.speech() {
-        if part.kind == ItemKind::ToolMessage && !call_of(part, head).is_some_and(|id| sent(RowKey::of(id.of(row)))) {
+        if part.kind == ItemKind::ToolMessage
+            && !call_of(part, head).is_some_and(|id| sent(RowKey::of(id.of(row))))
+        {
             continue;
         }
         // A row's own words, commands and markers go together; derived speech stands for itself.
         let is_string = part.kind.suffix().is_empty()
-            && matches!(
-                if head.attachment.is_some() { head.prompt } else { head.content },
-                Content::Text(_)
-            );
+            && matches!(if head.attachment.is_some() { head.prompt } else { head.content }, Content::Text(_));
         match all.last_mut().filter(|last| last.role == part.role && last.kind == part.kind) {
             Some(last) => last.parts.push((part.span, part.take)),
             None => all.push(Utterance {

@@ -295,10 +295,8 @@ impl Surveyor<'_> {
     }
 
     fn index(&mut self, place: Place, row: &[u8], head: &Head, key: RowKey) -> Result<(), TranscriptError> {
-        let chain = matches!(
-            head.kind,
-            RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System
-        );
+        let chain =
+            matches!(head.kind, RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System);
         let boundary = head.kind == RowKind::System && Head::is(head.subtype, row, "compact_boundary");
         let mut flags = self.session(row, head) << flag::SESSION_SHIFT;
         let judged = &self.judged;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::copies::squash;
 use super::{Check, ProofFailure, ProofInput, lines};
 use crate::clock::Timestamp;
 use crate::rebuild::candidate::{digest, identity};
@@ -27,8 +28,8 @@ const CHECK: &str = "carried items";
 pub(super) struct Carried {
     /// SHA-256 of each text.
     pub(super) exact: HashSet<[u8; 32]>,
-    /// The same of the texts without white space around them, for copies that were trimmed.
-    pub(super) trimmed: HashSet<[u8; 32]>,
+    /// The same of the texts with white space squashed, as copies have it.
+    pub(super) squashed: HashSet<[u8; 32]>,
 }
 
 /// A row of a candidate, and nothing else: an unknown field fails.
@@ -88,7 +89,7 @@ pub(super) fn check(input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<C
     let mut walk = Walk {
         input,
         source: Rows::open(input.source)?,
-        carried: Carried { exact: HashSet::new(), trimmed: HashSet::new() },
+        carried: Carried { exact: HashSet::new(), squashed: HashSet::new() },
         at: 0,
         parent: None,
         last_time: None,
@@ -133,13 +134,15 @@ impl Walk<'_> {
     fn row(&mut self, line: u64, bytes: &[u8]) -> Result<(), ProofFailure> {
         let fail = |what: String| ProofFailure::failed(CHECK, format!("candidate line {line}: {what}"));
         let plan = self.input.plan;
-        let row: Row = serde_json::from_slice(bytes).map_err(|error| fail(format!("not a row of ours: {error}")))?;
+        let row: Row =
+            serde_json::from_slice(bytes).map_err(|error| fail(format!("not a row of ours: {error}")))?;
         let item = plan.items.get(self.at).ok_or_else(|| fail("more rows than items".to_owned()))?;
         let manifest = self.input.candidate_file.manifest.get(self.at);
         let manifest = manifest.ok_or_else(|| fail("no manifest entry".to_owned()))?;
         let (source, head) = self.source.at(item.offset, item.length as usize)?;
         let identity = identity(item, source, head);
-        let id = Uuid::new_v5(plan.new_session.as_uuid(), format!("{}:{identity}", self.at).as_bytes()).to_string();
+        let id = Uuid::new_v5(plan.new_session.as_uuid(), format!("{}:{identity}", self.at).as_bytes())
+            .to_string();
         let kind = words::row_type(item.role);
         let time: Option<Timestamp> = row.timestamp.parse().ok();
         for (holds, what) in [
@@ -149,9 +152,15 @@ impl Walk<'_> {
             (row.uuid == id && manifest.item_id == id, "its uuid is not derived from its source and place"),
             (row.session == plan.new_session.to_string(), "it names another session"),
             (row.kael.source == identity && manifest.source_uuid == identity, "it names another source"),
-            (manifest.position == self.at as u64 && manifest.role == kind, "the manifest names another place"),
+            (
+                manifest.position == self.at as u64 && manifest.role == kind,
+                "the manifest names another place",
+            ),
             (time.is_some() && time > self.last_time, "its time is not later than the one before"),
-            (item.role == Role::Human || row.message.model.is_some_and(|m| !m.is_empty()), "no model is named"),
+            (
+                item.role == Role::Human || row.message.model.is_some_and(|m| !m.is_empty()),
+                "no model is named",
+            ),
         ] {
             if !holds {
                 return Err(fail(what.to_owned()));
@@ -163,11 +172,13 @@ impl Walk<'_> {
         if injected != expected {
             return Err(fail(format!("the words are not those of line {} of the source", item.line)));
         }
-        if manifest.injected_sha256 != digest(&texts) || manifest.source_sha256 != digest(&uncut(item, source, head)) {
+        if manifest.injected_sha256 != digest(&texts)
+            || manifest.source_sha256 != digest(&uncut(item, source, head))
+        {
             return Err(fail("the manifest's digests are not those of the words".to_owned()));
         }
         for text in injected {
-            self.carried.trimmed.insert(Sha256::digest(text.trim().as_bytes()).into());
+            self.carried.squashed.insert(Sha256::digest(squash(&text).as_bytes()).into());
             self.carried.exact.insert(Sha256::digest(text.as_bytes()).into());
             self.texts += 1;
         }
@@ -250,7 +261,9 @@ fn expected(item: &PlannedItem, source: &[u8], head: &Head) -> Vec<String> {
 
 /// What the source says, read with `serde_json` where it can read it.
 fn uncut(item: &PlannedItem, source: &[u8], head: &Head) -> Vec<String> {
-    if item.is_new_marker || head.kael.is_none() && matches!(item.kind, ItemKind::Summary | ItemKind::Snapshot) {
+    if item.is_new_marker
+        || head.kael.is_none() && matches!(item.kind, ItemKind::Summary | ItemKind::Snapshot)
+    {
         return words::source_texts(item, source, head).blocks;
     }
     item.parts

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::carried::{Carried, from_hex};
-use super::copies::Copies;
+use super::copies::{Copies, squash};
 use super::{Check, ProofFailure, ProofInput, lines, shapes};
 use crate::rebuild::plan::Plan;
 use crate::transcript::Rule;
@@ -38,7 +38,7 @@ pub(super) fn check(
         items: plan.items.iter().map(|item| item.offset).collect(),
         copies: Copies::default(),
         dropped: HashSet::new(),
-        dropped_trimmed: HashSet::new(),
+        dropped_squashed: HashSet::new(),
         dropped_rows: HashSet::new(),
         by_rule: HashMap::new(),
         row: 0,
@@ -58,8 +58,8 @@ pub(super) fn check(
     let by_rule: u64 = sweep.by_rule.values().sum();
     checks.push(Check { name: "dropped rows with the shape of their rule", count: by_rule });
     sweep.evidence(input, checks)?;
-    let Sweep { copies, dropped_trimmed, .. } = sweep;
-    find_copies(input, carried, copies, &dropped_trimmed, checks)
+    let Sweep { copies, dropped_squashed, .. } = sweep;
+    find_copies(input, carried, copies, &dropped_squashed, checks)
 }
 
 struct Sweep<'a> {
@@ -70,7 +70,7 @@ struct Sweep<'a> {
     copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
     dropped: HashSet<TextDigest>,
-    dropped_trimmed: HashSet<TextDigest>,
+    dropped_squashed: HashSet<TextDigest>,
     dropped_rows: HashSet<String>,
     by_rule: HashMap<Rule, u64>,
     row: usize,
@@ -81,7 +81,8 @@ impl Sweep<'_> {
     fn row(&mut self, line: u64, offset: u64, bytes: &[u8]) -> Result<(), ProofFailure> {
         let verdict = self.plan.verdicts.get(self.row).and_then(|number| Rule::from_number(*number));
         self.row += 1;
-        let unreadable = || ProofFailure::failed("decoder", format!("line {line} could not be decoded a second time"));
+        let unreadable =
+            || ProofFailure::failed("decoder", format!("line {line} could not be decoded a second time"));
         let peek: Peek<'_> = match serde_json::from_slice(bytes) {
             Ok(peek) => peek,
             Err(_) => Peek { kind: None },
@@ -99,7 +100,8 @@ impl Sweep<'_> {
         ) {
             return Ok(());
         }
-        let verdict = verdict.ok_or_else(|| ProofFailure::failed("rows", format!("line {line} has no verdict")))?;
+        let verdict =
+            verdict.ok_or_else(|| ProofFailure::failed("rows", format!("line {line} has no verdict")))?;
         let value = lines::value(bytes).ok_or_else(unreadable)?;
         self.copies.row(line, &kind, &value, &self.plan.injected_tags);
         match kind.as_str() {
@@ -113,7 +115,14 @@ impl Sweep<'_> {
     }
 
     /// Every text where words belong is carried, or the row says why not.
-    fn speech(&mut self, line: u64, offset: u64, kind: &str, row: &Value, verdict: Rule) -> Result<(), ProofFailure> {
+    fn speech(
+        &mut self,
+        line: u64,
+        offset: u64,
+        kind: &str,
+        row: &Value,
+        verdict: Rule,
+    ) -> Result<(), ProofFailure> {
         let own = &self.plan.own;
         let listed = self.plan.not_carried.get(&offset).copied();
         if verdict == Rule::Spoken && listed.is_none() && !self.items.contains(&offset) {
@@ -138,12 +147,11 @@ impl Sweep<'_> {
                 continue;
             }
             let runtime = kind != "assistant" && shapes::is_runtime_text(text, &self.plan.injected_tags);
-            let command = shapes::typed_command(text).is_some_and(|typed| {
-                !typed.contains(' ') || self.carried.exact.contains(&digest(&typed))
-            });
+            let command = shapes::typed_command(text)
+                .is_some_and(|typed| !typed.contains(' ') || self.carried.exact.contains(&digest(&typed)));
             if explained || runtime || command || text.trim().is_empty() {
                 self.dropped.insert(digest(text));
-                self.dropped_trimmed.insert(digest(text.trim()));
+                self.dropped_squashed.insert(digest(&squash(text)));
                 *self.by_rule.entry(listed.unwrap_or(verdict)).or_default() += 1;
                 continue;
             }
@@ -171,7 +179,9 @@ impl Sweep<'_> {
 
     /// What a human answered to a question stands in the result's copy.
     fn answers(&mut self, line: u64, row: &Value) -> Result<(), ProofFailure> {
-        let Some(answers) = row.pointer("/toolUseResult/answers").and_then(Value::as_object) else { return Ok(()) };
+        let Some(answers) = row.pointer("/toolUseResult/answers").and_then(Value::as_object) else {
+            return Ok(());
+        };
         for answer in answers.values().filter_map(Value::as_str).filter(|answer| !answer.trim().is_empty()) {
             self.strings += 1;
             if !self.carried.exact.contains(&digest(answer)) {
@@ -193,7 +203,13 @@ impl Sweep<'_> {
             let inside = kind == "attachment" && path.first() == Some(&"attachment") && dropped_attachment;
             let result = is_result_path(path, row);
             let copy = kind == "queue-operation" && path == ["content"];
-            if spoken || inside || result || copy || !shapes::is_wordy(text) || shapes::is_known_path(kind, path) {
+            if spoken
+                || inside
+                || result
+                || copy
+                || !shapes::is_wordy(text)
+                || shapes::is_known_path(kind, path)
+            {
                 return;
             }
             if !self.carried.exact.contains(&digest(text)) && verdict != Rule::AcceptedUnknown {
@@ -217,14 +233,18 @@ impl Sweep<'_> {
         let own = &self.plan.own;
         let known = |text: &str| {
             from_hex(text).is_some_and(|text| {
-                self.carried.exact.contains(&text) || self.dropped.contains(&text) || self.plan.cut_texts.contains(&text)
+                self.carried.exact.contains(&text)
+                    || self.dropped.contains(&text)
+                    || self.plan.cut_texts.contains(&text)
             })
         };
         for sent in &input.evidence.sent {
             let id = &sent.row_uuid;
-            let listed = own.abandoned.contains(id) || own.resend.contains(id) || self.dropped_rows.contains(id);
+            let listed =
+                own.abandoned.contains(id) || own.resend.contains(id) || self.dropped_rows.contains(id);
             if !listed && !sent.text_sha256.iter().all(|text| known(text)) {
-                let what = format!("the message {id} that the inbox sent is not carried and no drop names it");
+                let what =
+                    format!("the message {id} that the inbox sent is not carried and no drop names it");
                 return Err(ProofFailure::failed("inbox", what));
             }
         }
@@ -266,7 +286,8 @@ fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
 
 /// Whether a path leads to one of those texts.
 fn is_spoken_path(kind: &str, path: &[&str], row: &Value) -> bool {
-    let base: &[&str] = if kind == "attachment" { &["attachment", "prompt"] } else { &["message", "content"] };
+    let base: &[&str] =
+        if kind == "attachment" { &["attachment", "prompt"] } else { &["message", "content"] };
     match path.strip_prefix(base) {
         Some([]) => true,
         Some([block, "text"]) => {
@@ -312,8 +333,8 @@ fn walk<'a>(value: &'a Value, path: &mut Vec<&'a str>, on: &mut dyn FnMut(&[&str
 
 /// Names for places in lists; content has few blocks, and what is beyond is looked at as unknown.
 const NUMBERS: &[&str] = &[
-    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19",
-    "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31",
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18",
+    "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31",
 ];
 
 /// Looks for copies: by digest, then in the candidate's texts, then in the texts of dropped rows.
@@ -324,7 +345,7 @@ fn find_copies(
     dropped: &HashSet<TextDigest>,
     checks: &mut Vec<Check>,
 ) -> Result<(), ProofFailure> {
-    copies.explain_by(&carried.trimmed);
+    copies.explain_by(&carried.squashed);
     copies.explain_by(dropped);
     for path in [input.candidate, input.source] {
         if copies.all.is_empty() {

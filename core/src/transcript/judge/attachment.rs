@@ -59,7 +59,12 @@ impl Context<'_> {
                     }
                 }
                 Content::Odd(span) => {
-                    self.ambiguous("attachment/queued_command", "a prompt that is neither text nor blocks", span, out);
+                    self.ambiguous(
+                        "attachment/queued_command",
+                        "a prompt that is neither text nor blocks",
+                        span,
+                        out,
+                    );
                 }
                 Content::Absent => {}
             }

@@ -80,10 +80,14 @@ fn answers_in(row: &[u8], result: Span, answers: &mut Vec<Span>) -> Result<(), B
         } else if key == b"annotations" && s.peek() == Some(b'{') {
             s.object(|s, _| {
                 if s.peek() != Some(b'{') {
-                    return s.skip().map(drop);
+                    return s.pass();
                 }
                 s.object(|s, key| {
-                    if key == b"notes" { answers.extend(s.maybe_string()?) } else { drop(s.skip()?) }
+                    if key == b"notes" {
+                        answers.extend(s.maybe_string()?);
+                    } else {
+                        s.pass()?;
+                    }
                     Ok(())
                 })
                 .map(drop)
@@ -102,7 +106,11 @@ fn string_member(row: &[u8], object: Span, name: &[u8]) -> Result<Option<Span>, 
     let mut found = None;
     if s.peek() == Some(b'{') {
         s.object(|s, key| {
-            if key == name { found = s.maybe_string()? } else { drop(s.skip()?) }
+            if key == name {
+                found = s.maybe_string()?;
+            } else {
+                s.pass()?;
+            }
             Ok(())
         })?;
     }

@@ -80,7 +80,9 @@ impl Context<'_> {
         if head.is_meta {
             let channel = match head.content {
                 Content::Text(text) => is_channel(text, row),
-                Content::Blocks => head.blocks.iter().any(|b| b.text.is_some_and(|text| is_channel(text, row))),
+                Content::Blocks => {
+                    head.blocks.iter().any(|b| b.text.is_some_and(|text| is_channel(text, row)))
+                }
                 Content::Absent | Content::Odd(_) => false,
             };
             return if channel { Writer::Human } else { Writer::Other(Rule::MetaRow) };
@@ -119,7 +121,9 @@ impl Context<'_> {
                 },
                 BlockKind::ToolResult => self.tool_result(block, row, out),
                 BlockKind::Image | BlockKind::Document => media.push(*block),
-                BlockKind::Thinking | BlockKind::ToolUse | BlockKind::Other => self.plain_block(block, row, out),
+                BlockKind::Thinking | BlockKind::ToolUse | BlockKind::Other => {
+                    self.plain_block(block, row, out);
+                }
             }
         }
         let silent = !out.says(Role::Human) && out.parts.iter().all(|part| part.rule != Rule::ToolResult);

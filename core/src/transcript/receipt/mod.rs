@@ -180,7 +180,7 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
     let leaf = survey.leaf();
     let live = live_path(leaf, &survey, &mut rows)?;
     let on_live_chain = live.contains(&ours);
-    let path = if on_live_chain {
+    let path: Vec<RowNo> = if on_live_chain {
         live.into_iter().skip_while(|row| *row != ours).skip(1).collect()
     } else {
         let tip = survey.newest_below(ours);
@@ -188,10 +188,19 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
     };
     let mut turn = Turn::default();
     let mut judged = Judged::default();
-    for row in with_results(&survey, path, ours) {
-        let Some(entry) = survey.index.get(row).copied() else { continue };
+    // Rows of parallel calls hang beside the path: the other calls of one message, and their results.
+    let on: HashSet<RowNo> = path.iter().copied().collect();
+    let mut of_turn = on.clone();
+    for row in ours + 1..survey.index.len() {
+        let beside = !on.contains(&row);
+        let hangs = survey.index.parent(row).is_some_and(|parent| of_turn.contains(&parent));
+        let Some(entry) = survey.index.get(row).copied().filter(|_| !beside || hangs) else { continue };
         let (bytes, head) = rows.read(&entry)?;
         context.judge(bytes, head, &mut judged);
+        if beside && !turn.is_parallel(bytes, head, &judged) {
+            continue;
+        }
+        of_turn.insert(row);
         if !turn.row(bytes, head, &judged) {
             break;
         }
@@ -212,7 +221,12 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
 }
 
 /// The message's row.
-fn find(survey: &Survey, rows: &mut Rows, from: u64, row_uuid: &str) -> Result<Option<RowNo>, TranscriptError> {
+fn find(
+    survey: &Survey,
+    rows: &mut Rows,
+    from: u64,
+    row_uuid: &str,
+) -> Result<Option<RowNo>, TranscriptError> {
     let plain = serde_json::to_string(row_uuid).unwrap_or_default();
     let key = RowKey::of(plain.trim_matches('"').as_bytes());
     if let Some(row) = survey.index.find(key) {
@@ -225,9 +239,11 @@ fn find(survey: &Survey, rows: &mut Rows, from: u64, row_uuid: &str) -> Result<O
             continue;
         }
         let (bytes, head) = rows.read(entry)?;
-        let is = |span: Option<super::json::Span>| span.is_some_and(|id| decode(id.of(bytes)).text == row_uuid);
+        let is =
+            |span: Option<super::json::Span>| span.is_some_and(|id| decode(id.of(bytes)).text == row_uuid);
         let merged = head.merged_sends.is_some_and(|ids| {
-            serde_json::from_slice::<Vec<String>>(ids.of(bytes)).is_ok_and(|ids| ids.iter().any(|id| id == row_uuid))
+            serde_json::from_slice::<Vec<String>>(ids.of(bytes))
+                .is_ok_and(|ids| ids.iter().any(|id| id == row_uuid))
         });
         if is(head.kael.and_then(|kael| kael.source)) || is(head.source_uuid) || merged {
             found = Some(row);
@@ -267,23 +283,6 @@ fn live_path(leaf: Option<RowNo>, survey: &Survey, rows: &mut Rows) -> Result<Ve
     Ok(path)
 }
 
-/// The path, with results of parallel calls that hang beside it, in file order behind their calls.
-fn with_results(survey: &Survey, path: Vec<RowNo>, ours: RowNo) -> Vec<RowNo> {
-    let on: HashSet<RowNo> = path.iter().copied().collect();
-    let beside = (ours..survey.index.len()).filter(|row| {
-        !on.contains(row)
-            && survey.index.parent(*row).is_some_and(|parent| on.contains(&parent))
-            && !survey.index.has(*row, flag::MODEL | flag::SIDE)
-    });
-    let mut all: Vec<RowNo> = beside.collect();
-    if all.is_empty() {
-        return path;
-    }
-    all.extend(path);
-    all.sort_unstable();
-    all
-}
-
 /// What a turn's rows add up to.
 #[derive(Default)]
 struct Turn {
@@ -309,6 +308,16 @@ const FINISHED: &[&[u8]] = &[b"end_turn", b"stop_sequence", b"refusal", b"model_
 const MADE_UP: &str = "[Tool call interrupted:";
 
 impl Turn {
+    /// Whether a row beside the path belongs to the turn: a block of a message that is on it, or a
+    /// result. An answer of another attempt does not.
+    fn is_parallel(&self, row: &[u8], head: &Head, judged: &Judged) -> bool {
+        if judged.is_model {
+            let id = head.message_id.map(|id| decode(id.of(row)).text);
+            return id.is_some_and(|id| self.blocks.contains_key(id.as_ref()));
+        }
+        head.blocks.iter().any(|block| block.kind == BlockKind::ToolResult)
+    }
+
     /// Takes in one row; false when the next human message begins.
     fn row(&mut self, row: &[u8], head: &Head, judged: &Judged) -> bool {
         match head.kind {
@@ -424,3 +433,6 @@ impl Turn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
