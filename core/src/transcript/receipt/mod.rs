@@ -365,6 +365,11 @@ impl Turn {
         if !judged.is_model {
             return;
         }
+        // In a candidate stand only turns that were resolved before it was made; its rows have no
+        // `stop_reason`, and a message that nobody answered has our marker behind it.
+        if head.kael.is_some_and(|kael| Head::is(kael.kind, row, "open_tail")) {
+            return;
+        }
         self.api_error = None;
         self.interrupted = false;
         let message_id = head.message_id.map_or_else(String::new, |id| decode(id.of(row)).text.into_owned());
@@ -395,7 +400,8 @@ impl Turn {
             self.usage = Some(usage.into());
             self.first_usage = self.first_usage.or(self.usage);
         }
-        self.finished = head.stop_reason.is_some_and(|reason| FINISHED.contains(&reason.of(row)));
+        let ended = head.stop_reason.is_some_and(|reason| FINISHED.contains(&reason.of(row)));
+        self.finished = ended || head.kael.is_some();
     }
 
     fn reply(&mut self, message_id: &str, block_index: u32, text: String) {

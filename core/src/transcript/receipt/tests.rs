@@ -224,8 +224,17 @@ fn our_mark_in_a_candidate_counts_as_the_row() {
         json!({"kael": {"source": "a", "stamp": 0}}),
     );
     let receipt = of(&script, "sent-9");
-    assert!(receipt.on_live_chain);
-    assert_eq!(receipt.replies.len(), 1);
+    assert_eq!((receipt.after, receipt.on_live_chain, receipt.replies.len()), (After::Answered, true, 1));
+
+    let mut open = Script::new();
+    open.user(json!("ask"), json!({"kael": {"operation": null, "source": "sent-9", "stamp": 0}}));
+    open.model(
+        json!([{"type": "text", "text": "[unanswered before the rebuild]"}]),
+        json!(null),
+        json!({"kael": {"source": "sent-9#open_tail", "stamp": 0, "kind": "open_tail"}}),
+    );
+    let receipt = of(&open, "sent-9");
+    assert_eq!((receipt.after, receipt.replies.len()), (After::Nothing, 0));
 }
 
 #[test]
