@@ -39,7 +39,10 @@ fn request_prepare_activate_and_rollback_by_hand() {
     let asked = companion.json(&["request", "--reason", "slow", "--confirm", "REBUILD"]);
     assert_eq!(asked["operation"]["status"], "pending");
     let again = companion.json(&["request", "--reason", "still slow"]);
-    assert_eq!(again["operation"]["operation_id"], asked["operation"]["operation_id"], "a second request joins");
+    assert_eq!(
+        again["operation"]["operation_id"], asked["operation"]["operation_id"],
+        "a second request joins"
+    );
     let prepared = companion.json(&["prepare"]);
     assert_eq!(prepared["operation"]["status"], "verifying", "{prepared:#}");
     assert_eq!(companion.session(), before, "preparing switches nothing");
@@ -52,7 +55,11 @@ fn request_prepare_activate_and_rollback_by_hand() {
     let rolled = companion.json(&["rollback-request", "--confirm", "ROLLBACK"]);
     assert_eq!(rolled["operation"]["status"], "rolled_back");
     assert_eq!(companion.session(), before);
-    assert!(companion.refused(&["rollback-request", "--confirm", "ROLLBACK"], 3).contains("no operation that is activated"));
+    assert!(
+        companion
+            .refused(&["rollback-request", "--confirm", "ROLLBACK"], 3)
+            .contains("no operation that is activated")
+    );
 }
 
 #[test]
@@ -66,6 +73,10 @@ fn nothing_is_switched_without_a_yes() {
     assert!(companion.refused(&["confirm"], 2).contains("say --yes"), "no terminal to ask at");
     assert!(companion.refused(&["request", "--confirm", "rebuild"], 2).contains("must be exactly REBUILD"));
     assert!(companion.refused(&["cancel", "--confirm", "yes"], 2).contains("must be exactly CANCEL"));
+    let confirmed = companion.json(&["confirm", "--yes"]);
+    assert_eq!(confirmed["operation"]["status"], "activated", "a yes to what is prepared");
+    companion.json(&["request"]);
+    companion.run(&["prepare"]);
 }
 
 #[test]
@@ -87,10 +98,19 @@ fn a_source_that_is_written_to_after_preparing_is_not_switched() {
     let row = r#"{"type":"user","message":{"role":"user","content":"a foreign word"},"uuid":"f0000000-0000-4000-8000-000000000001","parentUuid":null,"timestamp":"2026-11-30T16:00:00.000Z"}"#;
     append(&current_transcript(&companion), &format!("{row}\n"));
     let error = companion.refused(&["activate"], 3);
-    assert!(error.contains("changed since it was frozen") && error.contains("bytes were appended"), "{error}");
+    assert!(
+        error.contains("changed since it was frozen") && error.contains("bytes were appended"),
+        "{error}"
+    );
     assert_eq!(companion.session(), before);
     let project = companion.world.sandbox.project_dir();
-    assert_eq!(fs::read_dir(project).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "jsonl")).count(), 1);
+    assert_eq!(
+        fs::read_dir(project)
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "jsonl"))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -102,7 +122,10 @@ fn a_pointer_changed_by_somebody_else_is_a_conflict_until_a_human_clears_it() {
     let pointer = companion.world.sandbox.state().join("resume_session");
     fs::write(&pointer, format!("{foreign}\n")).unwrap();
     let error = companion.refused(&["activate"], 4);
-    assert!(error.contains("session conflict") && error.contains(foreign) && error.contains("do not retry"), "{error}");
+    assert!(
+        error.contains("session conflict") && error.contains(foreign) && error.contains("do not retry"),
+        "{error}"
+    );
     assert_eq!(companion.session(), foreign, "the foreign value stays");
     let status = companion.run(&["status"]).expect_code(0).lines.join("\n");
     assert!(status.contains("find out who changed the session"), "{status}");
@@ -169,11 +192,16 @@ fn what_is_not_understood_blocks_the_rebuild_and_names_the_row() {
     let line = fs::read_to_string(&path).unwrap().lines().count();
     let outcome = companion.run(&["plan"]).expect_code(3);
     let text = outcome.lines.join("\n");
-    assert!(text.contains("BLOCKED") && text.contains(&format!("line {line}")) && text.contains("utterance"), "{text}");
+    assert!(
+        text.contains("BLOCKED") && text.contains(&format!("line {line}")) && text.contains("utterance"),
+        "{text}"
+    );
     let plan = companion.run(&["plan", "--json", "--candidate", "blocked.jsonl"]).expect_code(3);
     let plan: serde_json::Value = serde_json::from_str(&plan.lines.join("")).unwrap();
     assert_eq!(plan["ok"], false);
-    assert!(plan["candidate_path"].is_null() && !companion.world.sandbox.work().join("blocked.jsonl").exists());
+    assert!(
+        plan["candidate_path"].is_null() && !companion.world.sandbox.work().join("blocked.jsonl").exists()
+    );
     companion.json(&["request", "--confirm", "REBUILD"]);
     let error = companion.refused(&["prepare"], 3);
     assert!(error.contains("utterance"), "{error}");
@@ -199,7 +227,9 @@ fn an_idle_runner_sleeps() {
 
 #[test]
 fn a_candidate_file_is_a_session_that_the_cli_resumes() {
-    for subject in [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten() {
+    for subject in
+        [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten()
+    {
         let companion = dirty(subject);
         let session = "22222222-3333-4444-8555-666666666666";
         let path = companion.world.sandbox.transcript(session);
@@ -229,29 +259,152 @@ fn called_by_the_originals_name_it_answers_as_the_original() {
     };
     let doctor: serde_json::Value = serde_json::from_str(&run(&["doctor"]).lines.join("")).unwrap();
     for field in [
-        "ok", "project_dir", "project_dir_exists", "transcript_count", "state_dir", "claude_workdir",
-        "expected_project_dirname", "actual_project_dirname", "workdir_matches_project", "claude_binary", "tmux_target",
-        "tmux_available", "tmux_target_alive", "tmux_pane_command", "tmux_pane_pid", "active_operation",
+        "ok",
+        "project_dir",
+        "project_dir_exists",
+        "transcript_count",
+        "state_dir",
+        "claude_workdir",
+        "expected_project_dirname",
+        "actual_project_dirname",
+        "workdir_matches_project",
+        "claude_binary",
+        "tmux_target",
+        "tmux_available",
+        "tmux_target_alive",
+        "tmux_pane_command",
+        "tmux_pane_pid",
+        "active_operation",
     ] {
         assert!(doctor.get(field).is_some(), "{field} is missing in {doctor:#}");
     }
-    let dirty: serde_json::Value = serde_json::from_str(&run(&["dirty"]).expect_code(0).lines.join("")).unwrap();
+    let dirty: serde_json::Value =
+        serde_json::from_str(&run(&["dirty"]).expect_code(0).lines.join("")).unwrap();
     for field in [
-        "total_bytes", "categories", "preview_image_count", "original_image_view_count", "conversation_bytes",
-        "conversation_turns", "noise_ratio", "dirty_budget_bytes", "should_rebuild", "reasons", "source_path",
+        "total_bytes",
+        "categories",
+        "preview_image_count",
+        "original_image_view_count",
+        "conversation_bytes",
+        "conversation_turns",
+        "noise_ratio",
+        "dirty_budget_bytes",
+        "should_rebuild",
+        "reasons",
+        "source_path",
     ] {
         assert!(dirty.get(field).is_some(), "{field} is missing in {dirty:#}");
     }
     let plan: serde_json::Value = serde_json::from_str(&run(&["plan"]).lines.join("")).unwrap();
-    for field in
-        ["ok", "source_path", "source_sha256", "source_session_id", "stats", "dirty", "blocked_reason", "note"]
-    {
+    for field in [
+        "ok",
+        "source_path",
+        "source_sha256",
+        "source_session_id",
+        "stats",
+        "dirty",
+        "blocked_reason",
+        "note",
+    ] {
         assert!(plan.get(field).is_some(), "{field} is missing in {plan:#}");
     }
     let error = run(&["cancel", "--operation", "x", "--confirm", "no"]).expect_code(1).stderr;
     let error: serde_json::Value = serde_json::from_str(error.trim()).unwrap();
     assert_eq!(error["ok"], false);
     assert!(error["error"].is_string());
+}
+
+#[test]
+fn with_rebuild_off_nothing_is_asked_or_done() {
+    let companion =
+        Companion::new(Subject::StandIn, "dirty_budget_bytes = 1", "rebuild = \"off\"\nmin_gain_percent = 0");
+    companion.world.stub.on_tool_turn(
+        "shed",
+        Reply::bash("seq 1 4000"),
+        Reply::text("The shed holds ropes."),
+    );
+    for _ in 0..2 {
+        companion.run(&["send", "look into the shed"]).expect_code(0);
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+    }
+    assert_eq!(companion.json(&["dirty"])["should_rebuild"], true, "it is due");
+    assert!(companion.json(&["status"])["operation"].is_null());
+    assert_eq!(companion.history().len(), 1);
+}
+
+#[test]
+fn systemd_is_told_when_the_runner_is_ready_and_when_it_leaves() {
+    let companion = dirty(Subject::StandIn);
+    let path = companion.world.sandbox.path("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let runner = Running::spawn(companion.command(&["run"]).env("NOTIFY_SOCKET", &path));
+    let next = || {
+        let mut buffer = [0; 512];
+        let read = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..read]).trim().to_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    companion.stop(runner);
+    let mut last = String::new();
+    while last != "STOPPING=1" {
+        last = next();
+        assert!(
+            ["STATUS=", "WATCHDOG=1", "STOPPING=1"].iter().any(|known| last.starts_with(known)),
+            "{last}"
+        );
+    }
+}
+
+/// Every path of a JSON value, without the values: what scripts rely on.
+fn shape(value: &serde_json::Value, at: &str, out: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(map) if !map.is_empty() => {
+            for (key, inner) in map {
+                shape(inner, &format!("{at}.{key}"), out);
+            }
+        }
+        serde_json::Value::Array(items) if !items.is_empty() => {
+            for inner in items {
+                shape(inner, &format!("{at}[]"), out);
+            }
+        }
+        _ => {
+            out.insert(at.to_owned());
+        }
+    }
+}
+
+#[test]
+fn what_scripts_read() {
+    let companion = dirty(Subject::StandIn);
+    let mut all = Vec::new();
+    let mut see = |arguments: &[&str]| {
+        let mut paths = std::collections::BTreeSet::new();
+        shape(&companion.json(arguments), "", &mut paths);
+        all.push(format!(
+            "{}\n  {}",
+            arguments.join(" "),
+            paths.into_iter().collect::<Vec<_>>().join("\n  ")
+        ));
+    };
+    see(&["doctor"]);
+    see(&["dirty"]);
+    see(&["plan"]);
+    see(&["request", "--confirm", "REBUILD"]);
+    see(&["prepare"]);
+    see(&["activate"]);
+    see(&["status"]);
+    see(&["pointer", "show"]);
+    see(&["pointer", "history"]);
+    see(&["rollback-request", "--confirm", "ROLLBACK"]);
+    see(&["request"]);
+    see(&["cancel", "--confirm", "CANCEL"]);
+    see(&["pause"]);
+    see(&["continue"]);
+    see(&["retry"]);
+    see(&["send", "--key", "k", "hello"]);
+    insta::assert_snapshot!("json", all.join("\n"));
 }
 
 #[test]
