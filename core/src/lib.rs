@@ -9,6 +9,8 @@ pub mod clock;
 pub mod config;
 pub mod disk;
 pub mod estimate;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod ids;
 pub mod ledger;
 pub mod operation;

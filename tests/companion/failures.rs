@@ -212,6 +212,28 @@ fn a_vanished_session_holds_the_queue_and_no_fresh_one_is_begun() {
 }
 
 #[test]
+fn a_message_that_never_arrived_is_sent_again_with_the_same_bytes() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"\nmax_attempts = 9");
+    let arrived = companion.world.sandbox.path("arrived");
+    // The first two runs take the message and end without a trace of it.
+    let real = env!("CARGO_BIN_EXE_kael-runner");
+    impostor(
+        &companion,
+        &format!(
+            "n=$(ls {0}.* 2>/dev/null | wc -l); cat > {0}.$n; [ $n -lt 2 ] && exit 1; exec {real} stand-in-claude \"$@\" < {0}.$n",
+            arrived.display()
+        ),
+    );
+    companion.run(&["send", "hello"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    let sent: Vec<Vec<u8>> =
+        (0..3).map(|n| fs::read(companion.world.sandbox.path(&format!("arrived.{n}"))).unwrap()).collect();
+    assert!(sent[0] == sent[1] && sent[1] == sent[2], "the same bytes, the same uuid");
+    assert_eq!(companion.world.stub.main_requests().len(), 1);
+    assert_eq!(companion.json(&["status"])["messages"]["answered"], 1);
+}
+
+#[test]
 fn a_second_runner_is_refused_and_told_who_holds_the_lock() {
     let companion = Companion::new(Subject::StandIn, "", "");
     let runner = companion.start();

@@ -2,4 +2,6 @@
 
 mod conversation;
 mod failures;
+mod kills;
+mod operations;
 mod queue;

@@ -309,7 +309,7 @@ impl LedgerReport {
             return 0.0;
         }
         // Rounded in whole numbers: the figure is compared with the original's.
-        let rounded = (u128::from(self.total_bytes) * 20_000 / u128::from(total) + 1) / 2;
+        let rounded = (u128::from(self.total_bytes) * 20_000 / u128::from(total)).div_ceil(2);
         f64::from(u32::try_from(rounded).unwrap_or(10_000)) / 10_000.0
     }
 

@@ -13,3 +13,6 @@ pub(crate) use account::Account;
 pub use due::{Budgets, due};
 pub(crate) use measure::report_of;
 pub use measure::{LedgerReport, LedgerState, measure};
+
+#[cfg(test)]
+mod tests;

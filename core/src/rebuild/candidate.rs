@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::transcript::Role;
 use crate::transcript::head::Head;
 use crate::transcript::json::decode;
 use crate::transcript::media::hex;
 use crate::transcript::rows::Rows;
 use crate::transcript::speech;
+use crate::transcript::{ItemKind, Role};
 
 use super::error::RebuildError;
 use super::items::PlannedItem;
@@ -165,7 +165,8 @@ pub fn write_candidate_to(
         let (bytes, head) = rows.at(item.offset, item.length as usize)?;
         let identity = identity(item, bytes, head);
         let Injected { blocks, stamp } = words::injected(item, bytes, head);
-        let time = if item.is_new_marker { None } else { words::time(bytes, head) };
+        // A marker has no time of its own, in no generation.
+        let time = if item.kind == ItemKind::OpenTail { None } else { words::time(bytes, head) };
         let timestamp = times.next(time.as_deref());
         let id =
             Uuid::new_v5(plan.new_session.as_uuid(), format!("{position}:{identity}").as_bytes()).to_string();
@@ -231,7 +232,7 @@ pub(super) fn identity(item: &PlannedItem, row: &[u8], head: &Head) -> String {
     let base = speech::identity(row, head, item.kind, item.number);
     if item.is_new_marker {
         // It has no row; it is named after the one it stands behind.
-        let before = speech::identity(row, head, crate::transcript::ItemKind::Words, 0);
+        let before = speech::identity(row, head, ItemKind::Words, 0);
         return format!("{before}#open_tail");
     }
     base

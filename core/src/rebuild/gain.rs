@@ -45,7 +45,7 @@ pub(super) fn weigh(
 
 impl Gain {
     /// What the figures say against a rebuild.
-    pub(super) fn objections(&self, settings: &RebuildSettings) -> Vec<Blocked> {
+    pub(super) fn objections(&self, settings: &RebuildSettings, compactions: u32) -> Vec<Blocked> {
         let mut blocked = Vec::new();
         let (after, window) = (self.estimated_after, settings.context_window);
         if window > 0 && after.saturating_mul(10) > window.saturating_mul(7) {
@@ -60,7 +60,7 @@ impl Gain {
             ));
         }
         if let (Some(measured), Some(percent)) = (self.measured_tokens, self.percent) {
-            if after > measured {
+            if after > measured && compactions > 0 {
                 blocked.push(Blocked::new(
                     BlockKind::Level,
                     None,
@@ -71,7 +71,7 @@ impl Gain {
                         measured.saturating_sub(self.overhead_tokens).max(5000)
                     ),
                 ));
-            } else if percent < i64::from(settings.min_gain_percent) {
+            } else if settings.min_gain_percent > 0 && percent < i64::from(settings.min_gain_percent) {
                 blocked.push(Blocked::new(
                     BlockKind::Gain,
                     None,

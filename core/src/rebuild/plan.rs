@@ -165,7 +165,7 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         );
         blocked.push(Blocked::new(BlockKind::Overflow, None, message));
     }
-    blocked.extend(gain.objections(settings));
+    blocked.extend(gain.objections(settings, chain.compactions));
     blocked.extend(poison.objection(settings));
 
     Ok(Plan {

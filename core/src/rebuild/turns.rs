@@ -134,6 +134,9 @@ fn close_tail(items: &mut Vec<PlannedItem>, turn: u32) {
     });
 }
 
+/// A stamp, for the estimate: all are of one length.
+const STAMP_LIKE: &str = "[发生时间: 2026-01-01T00:00:00.000Z]\n";
+
 /// Each turn's first human message gets its time.
 fn stamp(items: &mut [PlannedItem]) {
     let mut stamped = None;
@@ -141,6 +144,7 @@ fn stamp(items: &mut [PlannedItem]) {
         let speaks = !matches!(item.kind, ItemKind::Snapshot | ItemKind::Summary);
         if item.role == Role::Human && speaks && stamped != Some(item.turn) {
             item.stamped = true;
+            item.tokens += crate::estimate::tokens(STAMP_LIKE);
             stamped = Some(item.turn);
         }
     }

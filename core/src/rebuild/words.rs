@@ -153,13 +153,13 @@ fn rendered_text(row: &[u8], rendered: Span) -> Option<Span> {
     let mut found = None;
     s.array(|s| {
         if s.peek() != Some(b'{') {
-            return s.skip().map(drop);
+            return s.pass();
         }
         s.object(|s, key| {
             if key == b"content" && found.is_none() {
-                found = s.maybe_string()?
+                found = s.maybe_string()?;
             } else {
-                drop(s.skip()?)
+                s.pass()?;
             }
             Ok(())
         })

@@ -197,7 +197,7 @@ pub(crate) fn could_hold_words(value: &[u8]) -> bool {
             Some(b'{') if depth < 64 => {
                 s.object(|s, key| {
                     if ENVELOPE.iter().any(|name| name.as_bytes() == key) {
-                        s.skip().map(drop)
+                        s.pass()
                     } else {
                         walk(s, bytes, depth + 1, found)
                     }
@@ -214,9 +214,7 @@ pub(crate) fn could_hold_words(value: &[u8]) -> bool {
                 let text = decode(s.string()?.of(bytes)).text;
                 *found |= text.chars().any(char::is_alphabetic) && !is_id(&text);
             }
-            _ => {
-                s.skip()?;
-            }
+            _ => s.pass()?,
         }
         Ok(())
     }

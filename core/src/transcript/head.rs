@@ -215,9 +215,7 @@ impl Head {
                 b"leafUuid" => self.leaf = s.maybe_string()?,
                 b"lastPrompt" => self.last_prompt = s.maybe_string()?,
                 b"kael" => self.kael = parse_kael(s)?,
-                _ => {
-                    s.skip()?;
-                }
+                _ => s.pass()?,
             }
             Ok(())
         })?;
@@ -240,9 +238,7 @@ impl Head {
                     self.blocks.clear();
                     self.content = parse_content(s, row, &mut self.blocks)?;
                 }
-                _ => {
-                    s.skip()?;
-                }
+                _ => s.pass()?,
             }
             Ok(())
         })?;
@@ -265,9 +261,7 @@ impl Head {
                 b"commandMode" => self.command_mode = s.maybe_string()?,
                 b"source_uuid" => self.source_uuid = s.maybe_string()?,
                 b"origin" => self.attachment_origin = kind_of_origin(s)?,
-                _ => {
-                    s.skip()?;
-                }
+                _ => s.pass()?,
             }
             Ok(())
         })?;
@@ -286,9 +280,9 @@ fn kind_of_origin(s: &mut Scanner<'_>) -> Result<Option<Span>, Bad> {
     if s.peek() == Some(b'{') {
         s.object(|s, key| {
             if key == b"kind" {
-                kind = s.maybe_string()?
+                kind = s.maybe_string()?;
             } else {
-                drop(s.skip()?)
+                s.pass()?;
             }
             Ok(())
         })?;
@@ -310,7 +304,7 @@ fn parse_usage(s: &mut Scanner<'_>) -> Result<Option<UsageHead>, Bad> {
             b"cache_read_input_tokens" => usage.cache_read = s.maybe_number()?.unwrap_or(0),
             b"cache_creation_input_tokens" => usage.cache_creation = s.maybe_number()?.unwrap_or(0),
             b"output_tokens" => usage.output = s.maybe_number()?.unwrap_or(0),
-            _ => drop(s.skip()?),
+            _ => s.pass()?,
         }
         Ok(())
     })?;
@@ -331,7 +325,7 @@ fn parse_kael(s: &mut Scanner<'_>) -> Result<Option<KaelHead>, Bad> {
             b"stamp" => kael.stamp = s.maybe_number()?.unwrap_or(0),
             b"generation" => kael.generation = s.maybe_number()?.unwrap_or(0),
             b"cut" => kael.cut = s.is_true()?,
-            _ => drop(s.skip()?),
+            _ => s.pass()?,
         }
         Ok(())
     })?;
@@ -383,7 +377,7 @@ fn parse_block(s: &mut Scanner<'_>, row: &[u8]) -> Result<Block, Bad> {
             }
             b"source" => block.source = Some(s.skip()?),
             b"is_error" => block.is_error = s.is_true()?,
-            _ => drop(s.skip()?),
+            _ => s.pass()?,
         }
         Ok(())
     })?;

@@ -132,6 +132,7 @@ impl Entry {
 }
 
 /// A new row for the index.
+#[derive(Clone, Copy)]
 pub(crate) struct NewRow {
     pub(crate) key: RowKey,
     pub(crate) offset: u64,

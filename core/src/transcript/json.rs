@@ -108,6 +108,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Passes over one value.
+    pub(crate) fn pass(&mut self) -> Scanned<()> {
+        self.skip().map(drop)
+    }
+
     /// Passes over an object or array without recursion.
     fn skip_nested(&mut self) -> Scanned<()> {
         // One bit a level: set for an object.
@@ -122,9 +127,9 @@ impl<'a> Scanner<'a> {
                     let bit = 1_u64 << (depth % 64);
                     let word = &mut objects[depth / 64];
                     if open == b'{' {
-                        *word |= bit
+                        *word |= bit;
                     } else {
-                        *word &= !bit
+                        *word &= !bit;
                     }
                     depth += 1;
                     self.pos += 1;

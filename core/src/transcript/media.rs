@@ -1,7 +1,5 @@
 //! The one-line marker that stands for an image or document without words.
 
-use std::fmt::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -48,12 +46,12 @@ fn parse(row: &[u8], block: Span) -> Result<Media, Bad> {
                         b"media_type" => media.media_type = s.maybe_string()?,
                         b"data" => media.data = s.maybe_string()?,
                         b"url" | b"file_id" => media.elsewhere = s.maybe_string()?,
-                        _ => drop(s.skip()?),
+                        _ => s.pass()?,
                     }
                     Ok(())
                 })?;
             }
-            _ => drop(s.skip()?),
+            _ => s.pass()?,
         }
         Ok(())
     })?;
@@ -79,11 +77,8 @@ fn digest_of(bytes: &[u8]) -> (u64, String) {
 
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

@@ -39,3 +39,6 @@ pub use forks::{Branch, Fate, OffChain};
 pub use judge::{ItemKind, Role};
 pub use rules::{Category, ExtractRules, OwnRows, Rule};
 pub use survey::{Dropped, UnknownShape};
+
+#[cfg(test)]
+mod tests;

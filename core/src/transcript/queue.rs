@@ -113,7 +113,7 @@ impl Queue {
         for (entry, fate) in all {
             let absorbed = fate == Fate::Absorbed;
             let shown = match entry.text {
-                Some(key) => self.rows.get_mut(&key).is_some_and(|count| take_one(count)),
+                Some(key) => self.rows.get_mut(&key).is_some_and(take_one),
                 // Without its text, a queued-command row is the only evidence there can be; a
                 // message that still waits has not been taken in by anybody.
                 None => !absorbed || take_one(&mut self.queued_rows),

@@ -28,6 +28,7 @@ pub(crate) struct Place {
 }
 
 /// What the reader meets, in file order. Every byte of the file belongs to exactly one event.
+#[derive(Clone, Copy)]
 pub(crate) enum Event<'a> {
     /// A row: a JSON object. `around` counts white space and line ends that go with it.
     Row { place: Place, bytes: &'a [u8], head: &'a Head, around: u64 },

@@ -245,7 +245,7 @@ mod tests {
     fn numbers_lead_back_to_rules() {
         for rule in Rule::ALL {
             assert_eq!(Rule::from_number(rule.number()), Some(*rule));
-            assert_eq!(serde_json::to_value(rule).unwrap().as_str().map(str::len).is_some(), true);
+            assert!(serde_json::to_value(rule).unwrap().as_str().map(str::len).is_some());
         }
         assert_eq!(Rule::from_number(250), None);
     }

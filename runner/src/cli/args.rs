@@ -84,13 +84,6 @@ pub enum Command {
     Pointer(Pointer),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
-    /// A stand-in for `claude`, for the demo and the tests
-    #[command(hide = true, disable_help_flag = true)]
-    StandInClaude {
-        /// The CLI's own arguments.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<std::ffi::OsString>,
-    },
 }
 
 /// Arguments of `run`.

@@ -28,6 +28,8 @@ use output::Output;
 
 /// The original's command, whose configuration and output stay valid (DESIGN 12).
 const ORIGINAL: &str = "kael-thread-rebuild";
+/// The stand-in for `claude`, for the demo and the tests; not shown in the help.
+const STAND_IN: &str = "stand-in-claude";
 
 /// Runs a command line and returns its exit code. `arguments` begins with the program's name.
 #[must_use]
@@ -35,8 +37,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name =
         arguments.first().map(std::path::Path::new).and_then(|path| path.file_name()).unwrap_or_default();
     let original = name.to_str().is_some_and(|name| name.starts_with(ORIGINAL));
+    // The stand-in reads its arguments as the CLI does: they must not pass through our own parser.
     if name.to_str() == Some("claude") {
         return crate::standin::main(arguments.into_iter().skip(1).collect());
+    }
+    if arguments.get(1).is_some_and(|first| first == STAND_IN) {
+        return crate::standin::main(arguments.into_iter().skip(2).collect());
     }
     let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
         vec![ORIGINAL.into(), "mcp".into()]
@@ -71,20 +77,16 @@ fn usage(error: &clap::Error, original: bool) -> ExitCode {
 
 fn dispatch(command: Command, global: &Global, original: bool, output: Output) -> Result<ExitCode, CliError> {
     let done = |()| ExitCode::SUCCESS;
+    let companion = || find_companion(global, original);
     match command {
-        Command::StandInClaude { arguments } => return Ok(crate::standin::main(arguments)),
-        Command::Demo(args) => return crate::demo::run(&args.into()).map(done),
-        _ => {}
-    }
-    let companion = find_companion(global, original)?;
-    match command {
-        Command::Run(args) => run::run(companion, &args).map(done),
-        Command::Send(args) => send::run(&companion, args, &output).map(done),
-        Command::Status(args) => status::run(&companion, &args, &output).map(done),
-        Command::Doctor => doctor::run(&companion, &output),
-        Command::Dirty(args) => dirty::run(&companion, &args, &output).map(done),
-        Command::Plan(args) => plan::run(&companion, &args, &output),
-        Command::Pointer(args) => pointer::run(&companion, args, &output).map(done),
+        Command::Demo(args) => crate::demo::run(&args.into()).map(done),
+        Command::Run(args) => run::run(companion()?, &args).map(done),
+        Command::Send(args) => send::run(&companion()?, args, &output).map(done),
+        Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
+        Command::Doctor => doctor::run(&companion()?, &output),
+        Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
+        Command::Plan(args) => plan::run(&companion()?, &args, &output),
+        Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)
         | Command::Cancel(_)
@@ -95,8 +97,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         | Command::Retry
         | Command::Skip
         | Command::Pause
-        | Command::Continue => operations::run(&companion, command, &output).map(done),
-        Command::StandInClaude { .. } | Command::Demo(_) => Ok(ExitCode::SUCCESS),
+        | Command::Continue => operations::run(&companion()?, command, &output).map(done),
     }
 }
 

@@ -78,13 +78,17 @@ impl Keeper {
             }
         };
         let mut baselines: Baselines = self.queue.get(Setting::Baseline)?.unwrap_or_default();
-        if !baselines.contains_key(&session) {
-            // A session that was here before us is measured whole; one that we began or rebuilt from its first turn on.
-            let ours = self.began(session)?;
-            baselines.insert(session, if ours { report.total_bytes } else { 0 });
-            self.queue.set(Setting::Baseline, &baselines)?;
-        }
-        let base = baselines.get(&session).copied().unwrap_or(0);
+        let base = match baselines.get(&session) {
+            Some(base) => *base,
+            None => {
+                // A session that was here before us is measured whole; one that we began or rebuilt, from the end of
+                // its first turn on.
+                let base = if self.began(session)? { report.total_bytes } else { 0 };
+                baselines.insert(session, base);
+                self.queue.set(Setting::Baseline, &baselines)?;
+                base
+            }
+        };
         let reasons = ledger::due(&report, base, &budgets(&self.companion.config, self.queue_measured()?));
         if !reasons.is_empty() {
             told.extend(self.consider_rebuild(session, &report, &reasons)?);
@@ -173,10 +177,16 @@ impl Keeper {
     }
 
     /// After a question ran out, was refused or its operation failed: not again at this level.
-    pub(super) fn remember_told(&mut self) -> Result<(), CliError> {
-        let PointerValue::Session(session) = self.companion.pointer.read()? else { return Ok(()) };
-        let level = self.measure(session)?.total_bytes;
-        self.tell_at(session, level)
+    pub(super) fn remember_told(&mut self) {
+        let mut remember = || -> Result<(), CliError> {
+            let PointerValue::Session(session) = self.companion.pointer.read()? else { return Ok(()) };
+            let level = self.measure(session)?.total_bytes;
+            self.tell_at(session, level)
+        };
+        // Only spares the human a repeated question; the session may be one that somebody else pointed to.
+        if let Err(error) = remember() {
+            tracing::debug!("the level was not noted: {}", error.message);
+        }
     }
 
     /// After the pointer moved: what was measured belongs to another session.
@@ -187,7 +197,7 @@ impl Keeper {
         } else if matches!(operation.state(), OpState::RolledBack { .. }) {
             self.queue.clear(Setting::Ledger)?;
             // The human has just gone back: the old level is no reason to ask again at once.
-            self.remember_told()?;
+            self.remember_told();
         }
         Ok(())
     }

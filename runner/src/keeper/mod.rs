@@ -116,7 +116,7 @@ impl Keeper {
                 found.push((age, id, path));
             }
         }
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|(age, _, _)| std::cmp::Reverse(*age));
         found.into_iter().map(|(_, id, path)| (id, path)).collect()
     }
 }

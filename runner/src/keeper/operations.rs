@@ -23,7 +23,9 @@ impl Keeper {
     /// The operation that waits for a yes or for its turn.
     pub(super) fn pending_operation(&self) -> Result<Option<Operation>, CliError> {
         let active = self.store.active()?;
-        Ok(active.filter(|op| matches!(op.status(), Status::Pending | Status::RollbackPending)))
+        Ok(active.filter(|op| {
+            matches!(op.status(), Status::Pending | Status::Verifying | Status::RollbackPending)
+        }))
     }
 
     /// When the question to a human runs out.
@@ -36,7 +38,8 @@ impl Keeper {
         let Some(operation) = self.pending_operation()? else { return Ok(()) };
         self.store.lock()?.cancel(operation.id, self.now())?;
         tracing::info!(operation = %operation.id, "nobody answered within ask_expires: the question is withdrawn");
-        self.remember_told()
+        self.remember_told();
+        Ok(())
     }
 
     /// The plan of the session that is current now.
@@ -83,8 +86,12 @@ impl Keeper {
 
     /// Records a yes to the plan as it is now. `shown`: the digest of the plan that the human saw, if one was shown.
     pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
-        let plan = self.plan_now(Some(id))?;
-        let digest = plan.digest();
+        let operation = self.store.load(id)?;
+        // A prepared operation has its plan on record, made from the frozen copy.
+        let digest = match (operation.status(), operation.plan_digest) {
+            (Status::Verifying, Some(digest)) => digest,
+            _ => self.plan_now(Some(id))?.digest(),
+        };
         if shown.is_some_and(|shown| shown != digest) {
             return Err(CliError::new(
                 ErrorKind::Conflict,
@@ -105,9 +112,11 @@ impl Keeper {
                 Err(error) => error.message,
             });
         }
-        operation = self.prepare(id)?;
         if operation.status() != Status::Verifying {
-            self.remember_told()?;
+            operation = self.prepare(id)?;
+        }
+        if operation.status() != Status::Verifying {
+            self.remember_told();
             return Ok(outcome_line(&operation));
         }
         match self.activate(id) {

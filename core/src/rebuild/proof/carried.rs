@@ -7,6 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::copies::squash;
 use super::{Check, ProofFailure, ProofInput, lines};
 use crate::clock::Timestamp;
 use crate::rebuild::candidate::{digest, identity};
@@ -27,8 +28,8 @@ const CHECK: &str = "carried items";
 pub(super) struct Carried {
     /// SHA-256 of each text.
     pub(super) exact: HashSet<[u8; 32]>,
-    /// The same of the texts without white space around them, for copies that were trimmed.
-    pub(super) trimmed: HashSet<[u8; 32]>,
+    /// The same of the texts with white space squashed, as copies have it.
+    pub(super) squashed: HashSet<[u8; 32]>,
 }
 
 /// A row of a candidate, and nothing else: an unknown field fails.
@@ -88,7 +89,7 @@ pub(super) fn check(input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<C
     let mut walk = Walk {
         input,
         source: Rows::open(input.source)?,
-        carried: Carried { exact: HashSet::new(), trimmed: HashSet::new() },
+        carried: Carried { exact: HashSet::new(), squashed: HashSet::new() },
         at: 0,
         parent: None,
         last_time: None,
@@ -177,7 +178,7 @@ impl Walk<'_> {
             return Err(fail("the manifest's digests are not those of the words".to_owned()));
         }
         for text in injected {
-            self.carried.trimmed.insert(Sha256::digest(text.trim().as_bytes()).into());
+            self.carried.squashed.insert(Sha256::digest(squash(&text).as_bytes()).into());
             self.carried.exact.insert(Sha256::digest(text.as_bytes()).into());
             self.texts += 1;
         }

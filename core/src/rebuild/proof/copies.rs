@@ -52,7 +52,7 @@ impl Copies {
                 }
                 match message.and_then(|message| message.get("content")) {
                     Some(Value::String(content)) => {
-                        self.add(line, "api-request-blob", content, injected_tags)
+                        self.add(line, "api-request-blob", content, injected_tags);
                     }
                     Some(Value::Array(blocks)) => {
                         for block in blocks {
@@ -81,7 +81,7 @@ impl Copies {
         if runtime {
             return;
         }
-        let text = shapes::typed_command(text).unwrap_or_else(|| text.to_owned());
+        let text = squash(&shapes::typed_command(text).unwrap_or_else(|| text.to_owned()));
         if !self.seen.insert(Sha256::digest(text.as_bytes()).into()) {
             return;
         }
@@ -100,6 +100,7 @@ impl Copies {
 
     /// Forgets copies that stand in a text.
     pub(super) fn explain_in(&mut self, text: &str) {
+        let text = squash(text);
         self.all.retain(|copy| {
             // The CLI shortens long prompts and ends them in dots.
             let short = copy.text.strip_suffix('…').or_else(|| copy.text.strip_suffix("..."));
@@ -107,4 +108,9 @@ impl Copies {
                 || short.is_some_and(|short| short.chars().count() >= 40 && text.contains(short.trim_end())))
         });
     }
+}
+
+/// A text with each stretch of white space as one blank: copies do not keep line ends.
+pub(super) fn squash(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

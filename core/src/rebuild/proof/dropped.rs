@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::carried::{Carried, from_hex};
-use super::copies::Copies;
+use super::copies::{Copies, squash};
 use super::{Check, ProofFailure, ProofInput, lines, shapes};
 use crate::rebuild::plan::Plan;
 use crate::transcript::Rule;
@@ -38,7 +38,7 @@ pub(super) fn check(
         items: plan.items.iter().map(|item| item.offset).collect(),
         copies: Copies::default(),
         dropped: HashSet::new(),
-        dropped_trimmed: HashSet::new(),
+        dropped_squashed: HashSet::new(),
         dropped_rows: HashSet::new(),
         by_rule: HashMap::new(),
         row: 0,
@@ -58,8 +58,8 @@ pub(super) fn check(
     let by_rule: u64 = sweep.by_rule.values().sum();
     checks.push(Check { name: "dropped rows with the shape of their rule", count: by_rule });
     sweep.evidence(input, checks)?;
-    let Sweep { copies, dropped_trimmed, .. } = sweep;
-    find_copies(input, carried, copies, &dropped_trimmed, checks)
+    let Sweep { copies, dropped_squashed, .. } = sweep;
+    find_copies(input, carried, copies, &dropped_squashed, checks)
 }
 
 struct Sweep<'a> {
@@ -70,7 +70,7 @@ struct Sweep<'a> {
     copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
     dropped: HashSet<TextDigest>,
-    dropped_trimmed: HashSet<TextDigest>,
+    dropped_squashed: HashSet<TextDigest>,
     dropped_rows: HashSet<String>,
     by_rule: HashMap<Rule, u64>,
     row: usize,
@@ -151,7 +151,7 @@ impl Sweep<'_> {
                 .is_some_and(|typed| !typed.contains(' ') || self.carried.exact.contains(&digest(&typed)));
             if explained || runtime || command || text.trim().is_empty() {
                 self.dropped.insert(digest(text));
-                self.dropped_trimmed.insert(digest(text.trim()));
+                self.dropped_squashed.insert(digest(&squash(text)));
                 *self.by_rule.entry(listed.unwrap_or(verdict)).or_default() += 1;
                 continue;
             }
@@ -345,7 +345,7 @@ fn find_copies(
     dropped: &HashSet<TextDigest>,
     checks: &mut Vec<Check>,
 ) -> Result<(), ProofFailure> {
-    copies.explain_by(&carried.trimmed);
+    copies.explain_by(&carried.squashed);
     copies.explain_by(dropped);
     for path in [input.candidate, input.source] {
         if copies.all.is_empty() {

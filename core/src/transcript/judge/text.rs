@@ -173,7 +173,7 @@ mod tests {
 
     fn of(text: &str) -> TextShape {
         let raw = serde_json::to_string(text).unwrap();
-        shape(raw[1..raw.len() - 1].as_bytes(), &ExtractRules::default())
+        shape(&raw.as_bytes()[1..raw.len() - 1], &ExtractRules::default())
     }
 
     #[test]

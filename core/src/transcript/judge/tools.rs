@@ -80,13 +80,13 @@ fn answers_in(row: &[u8], result: Span, answers: &mut Vec<Span>) -> Result<(), B
         } else if key == b"annotations" && s.peek() == Some(b'{') {
             s.object(|s, _| {
                 if s.peek() != Some(b'{') {
-                    return s.skip().map(drop);
+                    return s.pass();
                 }
                 s.object(|s, key| {
                     if key == b"notes" {
-                        answers.extend(s.maybe_string()?)
+                        answers.extend(s.maybe_string()?);
                     } else {
-                        drop(s.skip()?)
+                        s.pass()?;
                     }
                     Ok(())
                 })
@@ -107,9 +107,9 @@ fn string_member(row: &[u8], object: Span, name: &[u8]) -> Result<Option<Span>, 
     if s.peek() == Some(b'{') {
         s.object(|s, key| {
             if key == name {
-                found = s.maybe_string()?
+                found = s.maybe_string()?;
             } else {
-                drop(s.skip()?)
+                s.pass()?;
             }
             Ok(())
         })?;

@@ -122,7 +122,7 @@ impl Context<'_> {
                 BlockKind::ToolResult => self.tool_result(block, row, out),
                 BlockKind::Image | BlockKind::Document => media.push(*block),
                 BlockKind::Thinking | BlockKind::ToolUse | BlockKind::Other => {
-                    self.plain_block(block, row, out)
+                    self.plain_block(block, row, out);
                 }
             }
         }

@@ -181,7 +181,7 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
     let leaf = survey.leaf();
     let live = live_path(leaf, &survey, &mut rows)?;
     let on_live_chain = live.contains(&ours);
-    let path = if on_live_chain {
+    let path: Vec<RowNo> = if on_live_chain {
         live.into_iter().skip_while(|row| *row != ours).skip(1).collect()
     } else {
         let tip = survey.newest_below(ours);
@@ -189,10 +189,19 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
     };
     let mut turn = Turn::default();
     let mut judged = Judged::default();
-    for row in with_results(&survey, path, ours) {
-        let Some(entry) = survey.index.get(row).copied() else { continue };
+    // Rows of parallel calls hang beside the path: the other calls of one message, and their results.
+    let on: HashSet<RowNo> = path.iter().copied().collect();
+    let mut of_turn = on.clone();
+    for row in ours + 1..survey.index.len() {
+        let beside = !on.contains(&row);
+        let hangs = survey.index.parent(row).is_some_and(|parent| of_turn.contains(&parent));
+        let Some(entry) = survey.index.get(row).copied().filter(|_| !beside || hangs) else { continue };
         let (bytes, head) = rows.read(&entry)?;
         context.judge(bytes, head, &mut judged);
+        if beside && !turn.is_parallel(bytes, head, &judged) {
+            continue;
+        }
+        of_turn.insert(row);
         if !turn.row(bytes, head, &judged) {
             break;
         }
@@ -275,23 +284,6 @@ fn live_path(leaf: Option<RowNo>, survey: &Survey, rows: &mut Rows) -> Result<Ve
     Ok(path)
 }
 
-/// The path, with results of parallel calls that hang beside it, in file order behind their calls.
-fn with_results(survey: &Survey, path: Vec<RowNo>, ours: RowNo) -> Vec<RowNo> {
-    let on: HashSet<RowNo> = path.iter().copied().collect();
-    let beside = (ours..survey.index.len()).filter(|row| {
-        !on.contains(row)
-            && survey.index.parent(*row).is_some_and(|parent| on.contains(&parent))
-            && !survey.index.has(*row, flag::MODEL | flag::SIDE)
-    });
-    let mut all: Vec<RowNo> = beside.collect();
-    if all.is_empty() {
-        return path;
-    }
-    all.extend(path);
-    all.sort_unstable();
-    all
-}
-
 /// What a turn's rows add up to.
 #[derive(Default)]
 struct Turn {
@@ -317,6 +309,16 @@ const FINISHED: &[&[u8]] = &[b"end_turn", b"stop_sequence", b"refusal", b"model_
 const MADE_UP: &str = "[Tool call interrupted:";
 
 impl Turn {
+    /// Whether a row beside the path belongs to the turn: a block of a message that is on it, or a
+    /// result. An answer of another attempt does not.
+    fn is_parallel(&self, row: &[u8], head: &Head, judged: &Judged) -> bool {
+        if judged.is_model {
+            let id = head.message_id.map(|id| decode(id.of(row)).text);
+            return id.is_some_and(|id| self.blocks.contains_key(id.as_ref()));
+        }
+        head.blocks.iter().any(|block| block.kind == BlockKind::ToolResult)
+    }
+
     /// Takes in one row; false when the next human message begins.
     fn row(&mut self, row: &[u8], head: &Head, judged: &Judged) -> bool {
         match head.kind {
@@ -364,6 +366,11 @@ impl Turn {
         if !judged.is_model {
             return;
         }
+        // In a candidate stand only turns that were resolved before it was made; its rows have no
+        // `stop_reason`, and a message that nobody answered has our marker behind it.
+        if head.kael.is_some_and(|kael| Head::is(kael.kind, row, "open_tail")) {
+            return;
+        }
         self.api_error = None;
         self.interrupted = false;
         let message_id = head.message_id.map_or_else(String::new, |id| decode(id.of(row)).text.into_owned());
@@ -394,7 +401,8 @@ impl Turn {
             self.usage = Some(usage.into());
             self.first_usage = self.first_usage.or(self.usage);
         }
-        self.finished = head.stop_reason.is_some_and(|reason| FINISHED.contains(&reason.of(row)));
+        let ended = head.stop_reason.is_some_and(|reason| FINISHED.contains(&reason.of(row)));
+        self.finished = ended || head.kael.is_some();
     }
 
     fn reply(&mut self, message_id: &str, block_index: u32, text: String) {
@@ -432,3 +440,6 @@ impl Turn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
