@@ -155,6 +155,14 @@ impl Files<'_> {
         let carried = spoken_in(&candidate)?;
         let count = self.record.asked.spoken_then.min(self.record.spoken.len());
         same(&carried, &self.record.spoken[..count])?;
+        let first = self.record.spoken.first().map_or("", |spoken| spoken.words.as_str());
+        if first.is_empty() || !self.record.remembered.contains(first) {
+            return Err(say!(
+                self.language,
+                "asked for the first sentence, the companion said something else",
+                "问到第一句话时，伙伴说的是别的"
+            ));
+        }
         let noise = String::from_utf8_lossy(&candidate);
         if ["\"tool_use\"", "\"tool_result\"", "\"thinking\""].iter().any(|block| noise.contains(block)) {
             return Err(say!(self.language, "noise is in the candidate", "候选会话里有噪音"));
@@ -177,8 +185,8 @@ impl Files<'_> {
         }
         Ok(say!(
             self.language,
-            "{count} sayings in the new session, byte for byte and in order, no noise; each of the old one's {whole} bytes is accounted for",
-            "新会话里有 {count} 句话，逐字节一致、顺序不变，没有噪音；旧会话的 {whole} 个字节每一个都有去处"
+            "{count} sayings in the new session, byte for byte and in order, no noise; the first sentence is known; each of the old one's {whole} bytes is accounted for",
+            "新会话里有 {count} 句话，逐字节一致、顺序不变，没有噪音；第一句话还记得；旧会话的 {whole} 个字节每一个都有去处"
         ))
     }
 
@@ -266,10 +274,21 @@ impl Files<'_> {
                 "收件箱里是 {found}，而不是 {messages} 条已回答"
             ));
         }
+        // The mind counts what is in its context, so this is how often the API was told.
+        let counted = self.record.spoken.last().map_or("", |spoken| spoken.words.as_str());
+        let before = messages - 1;
+        if !counted.split(|letter: char| !letter.is_ascii_digit()).any(|number| number == before.to_string())
+        {
+            return Err(say!(
+                self.language,
+                "the companion counts otherwise: {counted}",
+                "伙伴数出来的不一样：{counted}"
+            ));
+        }
         Ok(say!(
             self.language,
-            "{messages} messages, each in the live conversation once and answered once, over kill -9, rebuild and conflict",
-            "{messages} 条消息，经过 kill -9、重建和冲突，在当前对话里各出现一次、各回答一次"
+            "{messages} messages, each in the live conversation once and answered once, over kill -9, rebuild and conflict; the companion counts {before} before the last",
+            "{messages} 条消息，经过 kill -9、重建和冲突，在当前对话里各出现一次、各回答一次；伙伴自己数出最后一句之前有 {before} 句"
         ))
     }
 
@@ -305,7 +324,8 @@ impl Files<'_> {
     fn consent(&self) -> Result<String, String> {
         let operation = self.rebuild()?;
         let consent = &operation["consent"];
-        let same_plan = consent["plan_digest"].is_string() && consent["plan_digest"] == operation["plan_digest"];
+        let same_plan =
+            consent["plan_digest"].is_string() && consent["plan_digest"] == operation["plan_digest"];
         let by = consent["by"].as_str().unwrap_or_default();
         // Timestamps of one form compare as texts.
         let before = consent["at"].as_str() <= operation["activated_at"].as_str();
@@ -378,9 +398,9 @@ fn history(stage: &Stage) -> Result<Vec<Value>, String> {
 /// companion.
 fn spoken_in(transcript: &[u8]) -> Result<Vec<Spoken>, String> {
     let mut spoken = Vec::new();
-    for (at, line) in transcript.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        let row: Value =
-            serde_json::from_slice(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+    for (at, line) in transcript.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
+    {
+        let row: Value = serde_json::from_slice(line).map_err(|error| format!("line {}: {error}", at + 1))?;
         let by = match row["type"].as_str() {
             Some("user") => Speaker::Human,
             Some("assistant") => Speaker::Companion,

@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<(), CliError> {
             temporary.0.clone()
         }
     };
-    let stage = Stage::set(root, language, if options.fast { 1200 } else { 2500 })?;
+    let stage = Stage::set(root, if options.fast { 1200 } else { 2500 })?;
     let mut story = Story { screen: &screen, stage: &stage, record: Record::default() };
     let runner = story.tell()?;
     let record = story.record;
@@ -88,7 +88,11 @@ pub fn run(options: &Options) -> Result<(), CliError> {
     runner.stop()?;
     if let Some(folder) = &options.keep {
         let folder = folder.display();
-        screen.narrate(&say!(language, "The companion's files are in {folder}.", "伙伴的文件在 {folder}。"))?;
+        screen.narrate(&say!(
+            language,
+            "The companion's files are in {folder}.",
+            "伙伴的文件在 {folder}。"
+        ))?;
     }
     Ok(())
 }
@@ -98,11 +102,7 @@ fn show(screen: &Screen, figures: &Figures, claims: &[Claim]) -> Result<(), CliE
     screen.part(
         6,
         &say!(language, "The figures", "数字"),
-        &say!(
-            language,
-            "Each line is read from the files, now.",
-            "每一行都是现在从文件里读出来的。"
-        ),
+        &say!(language, "Each line is read from the files, now.", "每一行都是现在从文件里读出来的。"),
     )?;
     let (before, after) = (bytes(figures.bytes_before), bytes(figures.bytes_after));
     screen.figure(&say!(language, "transcript", "会话记录"), &format!("{before} → {after}"))?;
@@ -119,8 +119,9 @@ fn show(screen: &Screen, figures: &Figures, claims: &[Claim]) -> Result<(), CliE
     let noise: Vec<String> =
         figures.noise.iter().map(|(name, count)| format!("{name} {}", bytes(*count))).collect();
     screen.figure(&say!(language, "dropped", "丢弃"), &noise.join(", "))?;
+    let counted = figures.checks.iter().filter(|(_, count)| *count > 0);
     let checks: Vec<String> =
-        figures.checks.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+        counted.map(|(name, count)| format!("{}: {count}", check_name(name, language))).collect();
     screen.figure(&say!(language, "proof", "证明"), &checks.join("; "))?;
     screen.space()?;
     for claim in claims {
@@ -128,6 +129,26 @@ fn show(screen: &Screen, figures: &Figures, claims: &[Claim]) -> Result<(), CliE
         screen.claim(claim.result.is_ok(), &claim.promise.name(language), detail)?;
     }
     Ok(())
+}
+
+/// A check's name in this language; one that is new stays as the proof calls it.
+fn check_name(name: &str, language: Language) -> &str {
+    if language == Language::English {
+        return name;
+    }
+    const CHINESE: [(&str, &str); 10] = [
+        ("ledger sums to the size of the source", "账目合计等于源文件大小"),
+        ("items equal their source", "条目与来源一致"),
+        ("texts compared byte for byte", "逐字节比较的文本"),
+        ("ids, parents, times and order", "编号、父行、时间与顺序"),
+        ("rows split and decoded a second time", "第二次切分并解码的行"),
+        ("strings carried or explained", "已保留或有解释的字符串"),
+        ("dropped rows with the shape of their rule", "与规则形状相符的丢弃行"),
+        ("messages of the inbox", "收件箱的消息"),
+        ("replies of the outbox", "发件箱的回复"),
+        ("the CLI's own copies", "CLI 自己的副本"),
+    ];
+    CHINESE.iter().find(|(english, _)| *english == name).map_or(name, |(_, chinese)| chinese)
 }
 
 /// Whether the demo may say that it went well.

@@ -57,7 +57,7 @@ pub struct Foreign {
     pub session: String,
     /// The operation that was to switch.
     pub operation: String,
-    /// Exit code of `activate`.
+    /// Exit code of `confirm`.
     pub exit_code: i32,
     /// What the pointer's file held afterwards.
     pub pointer_after: String,

@@ -104,7 +104,9 @@ impl Screen {
     /// An error once somebody has pressed Ctrl-C.
     pub fn go_on(&self) -> Result<(), CliError> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(CliError::failed("the demo was stopped; its runner is ended and its files are removed"));
+            return Err(CliError::failed(
+                "the demo was stopped; its runner is ended and its files are removed",
+            ));
         }
         Ok(())
     }
@@ -118,7 +120,7 @@ impl Screen {
     pub fn part(&self, number: usize, title: &str, about: &str) -> Result<(), CliError> {
         self.put(&format!("\n  {}\n", self.paint("1;34", &format!("{number}  {title}"))))?;
         self.narrate(about)?;
-        self.pause(1200)
+        self.pause(900)
     }
 
     /// Words about what is shown.
@@ -169,7 +171,10 @@ impl Screen {
         let full = (part.saturating_mul(CELLS) / whole.max(1)).min(CELLS);
         let bar = format!(
             "{}{}",
-            self.paint(if part >= whole { "31" } else { "33" }, &"█".repeat(usize::try_from(full).unwrap_or(0))),
+            self.paint(
+                if part >= whole { "31" } else { "33" },
+                &"█".repeat(usize::try_from(full).unwrap_or(0))
+            ),
             self.paint("2", &"░".repeat(usize::try_from(CELLS - full).unwrap_or(0)))
         );
         self.put(&format!("{}{bar}  {}\n", " ".repeat(LABEL), self.paint("2", text)))
@@ -191,7 +196,7 @@ impl Screen {
         for line in self.broken(detail, 4) {
             self.put(&format!("    {}\n", self.paint(if holds { "2" } else { "31" }, &line)))?;
         }
-        self.pause(350)
+        self.pause(220)
     }
 
     /// An empty line.

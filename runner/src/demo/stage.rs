@@ -15,8 +15,6 @@ use crate::claude::marked;
 use crate::cli::error::{CliError, ErrorKind};
 use crate::queue::Queue;
 
-use super::language::{Language, say};
-
 /// Longest wait for anything in the demo; it is far more than a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,14 +39,15 @@ pub struct Said {
 pub struct Runner(Child);
 
 impl Stage {
-    /// Home, working folder with something to look at, configuration, and the stand-in called `claude`.
-    pub fn set(root: PathBuf, language: Language, slow_ms: u64) -> Result<Self, CliError> {
+    /// Makes home, working folder with something to look at, configuration, and the stand-in called `claude`, which
+    /// thinks for `slow_ms` when it is asked to take its time.
+    pub fn set(root: PathBuf, slow_ms: u64) -> Result<Self, CliError> {
         let stage = Self { root };
         for folder in ["home", "bin", "shed"] {
             fs::create_dir_all(stage.root.join(folder))?;
         }
-        for (name, text) in inventory(language) {
-            fs::write(stage.root.join("shed").join(name), text)?;
+        for (side, text) in inventory() {
+            fs::write(stage.root.join("shed").join(format!("{side}.txt")), text)?;
         }
         let program = stage.root.join("bin/claude");
         std::os::unix::fs::symlink(std::env::current_exe()?, &program)?;
@@ -252,14 +251,9 @@ pub fn typed_line() -> Result<Option<String>, CliError> {
 }
 
 /// What lies in the shed. Looking at it is what makes the noise.
-fn inventory(language: Language) -> Vec<(&'static str, String)> {
-    let shelf = |side: &str| -> String {
-        (1..=240)
-            .map(|n| say!(language, "{side} shelf {n}: a box of nails, some rope, a tin of paint\n", "{side}架 {n}：一盒钉子，几段绳子，一罐红漆，几块布头\n"))
-            .collect()
-    };
-    match language {
-        Language::English => vec![("left.txt", shelf("left")), ("right.txt", shelf("right"))],
-        Language::Chinese => vec![("left.txt", shelf("左")), ("right.txt", shelf("右"))],
-    }
+fn inventory() -> [(&'static str, String); 2] {
+    ["left", "right"].map(|side| {
+        let shelf = |n| format!("{side} shelf {n}: a box of nails, some rope, a tin of paint\n");
+        (side, (1..=240).map(shelf).collect())
+    })
 }

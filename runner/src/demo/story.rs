@@ -15,8 +15,8 @@ use super::screen::{Screen, Voice};
 use super::stage::{Runner, Stage};
 
 /// Milliseconds a letter.
-const TYPING: u64 = 18;
-const SPEAKING: u64 = 7;
+const TYPING: u64 = 11;
+const SPEAKING: u64 = 4;
 
 /// The demo while it runs.
 pub struct Story<'a> {
@@ -41,7 +41,7 @@ impl Story<'_> {
         self.ask()?;
         self.remember()?;
         let runner = self.kill(runner)?;
-        let runner = self.stranger(runner)?;
+        self.stranger()?;
         self.unknown_row()?;
         self.last_question()?;
         Ok(runner)
@@ -76,11 +76,7 @@ impl Story<'_> {
         ))?;
         let mut due = false;
         for words in [
-            say!(
-                language,
-                "Please look at the shed and tell me what is there.",
-                "请看看棚子里有什么。"
-            ),
+            say!(language, "Please look at the shed and tell me what is there.", "请看看棚子里有什么。"),
             say!(language, "The tail should be white, with three bows. 🪁", "尾巴要白色的，系三个蝴蝶结。🪁"),
             say!(
                 language,
@@ -162,14 +158,14 @@ impl Story<'_> {
         }
         self.screen.pause(1800)?;
         self.screen.words(Voice::Command, "kael-runner confirm --yes", TYPING)?;
-        let (answer, code) =
-            self.screen.waiting(|| self.stage.json(&["confirm", &operation, "--yes"]))?;
+        let (answer, code) = self.screen.waiting(|| self.stage.json(&["confirm", &operation, "--yes"]))?;
         let operation = &answer["operation"];
         if code != 0 || operation["status"] != "activated" {
             let error = answer["error"].as_str().unwrap_or("it is not activated");
             return Err(CliError::failed(format!("the rebuild did not come about: {error}")));
         }
-        let checks = operation.pointer("/verification/proof/checks").and_then(Value::as_array).map_or(0, Vec::len);
+        let checks =
+            operation.pointer("/verification/proof/checks").and_then(Value::as_array).map_or(0, Vec::len);
         let (old, new) = (head(&operation["source_session_id"]), head(&operation["new_session_id"]));
         let before = bytes(operation["source_len"].as_u64().unwrap_or(0));
         let after = bytes(operation["candidate_len"].as_u64().unwrap_or(0));
@@ -263,9 +259,9 @@ impl Story<'_> {
         runner.kill(&children)?;
         self.screen.line(Voice::Stranger, &line)?;
         let inbox = self.stage.json(&["status"])?.0;
-        let state = inbox["messages"].as_object().and_then(|counts| {
-            counts.keys().find(|state| *state != "answered").cloned()
-        });
+        let state = inbox["messages"]
+            .as_object()
+            .and_then(|counts| counts.keys().find(|state| *state != "answered").cloned());
         let answers = self.rows_after(&transcript, &words)?;
         let killed = &mut self.record.killed;
         killed.words.clone_from(&words);
@@ -310,9 +306,13 @@ impl Story<'_> {
         Ok(behind.filter(|row| row["type"] == "assistant" && !text_of(row).is_empty()).count())
     }
 
-    fn stranger(&mut self, runner: Runner) -> Result<Runner, CliError> {
+    fn stranger(&mut self) -> Result<(), CliError> {
         let language = self.language();
-        self.exchange(&say!(language, "Please look at the shed: is the glue there?", "请看看棚子：胶水在吗？"))?;
+        self.exchange(&say!(
+            language,
+            "Please look at the shed: is the glue there?",
+            "请看看棚子：胶水在吗？"
+        ))?;
         self.screen.part(
             5,
             &say!(language, "Somebody else writes the pointer", "别人改写了指针"),
@@ -322,10 +322,9 @@ impl Story<'_> {
                 "再重建一次，这回手动来。在证明和切换之间，一个旧脚本改写了指针。"
             ),
         )?;
-        runner.stop()?;
         let ours = self.stage.points_to()?;
-        self.screen.words(Voice::Command, "kael-runner request --confirm REBUILD; kael-runner prepare", TYPING)?;
-        self.stage.done(&["request", "--reason", "the demo", "--confirm", "REBUILD"])?;
+        self.screen.words(Voice::Command, "kael-runner request; kael-runner prepare", TYPING)?;
+        self.stage.done(&["request", "--reason", "the demo"])?;
         let (prepared, code) = self.screen.waiting(|| self.stage.json(&["prepare"]))?;
         if code != 0 {
             let error = prepared["error"].as_str().unwrap_or("no reason was given");
@@ -338,8 +337,8 @@ impl Story<'_> {
             TYPING,
         )?;
         fs::write(self.stage.pointer(), format!("{foreign}\n"))?;
-        self.screen.words(Voice::Command, "kael-runner activate", TYPING)?;
-        let refused = self.screen.waiting(|| self.stage.run(&["activate"]))?;
+        self.screen.words(Voice::Command, "kael-runner confirm --yes", TYPING)?;
+        let refused = self.screen.waiting(|| self.stage.run(&["confirm", "--yes"]))?;
         self.screen.line(Voice::Runner, &refused.error)?;
         let (after, code) = (self.stage.points_to()?, refused.code);
         let shown = head(&json!(after)).to_owned();
@@ -360,16 +359,17 @@ impl Story<'_> {
         self.record.foreign.mended.clone_from(&ours);
         self.screen.words(
             Voice::Command,
-            &format!("kael-runner pointer set {}… --expect {}…; kael-runner clear", head(&json!(ours)), head(&json!(foreign))),
+            &format!(
+                "kael-runner pointer set {}… --expect {}…; kael-runner clear",
+                head(&json!(ours)),
+                head(&json!(foreign))
+            ),
             TYPING,
         )?;
         self.stage.done(&["pointer", "set", &ours, "--expect", &foreign])?;
         self.stage.done(&["clear"])?;
-        self.screen.line(
-            Voice::Runner,
-            &say!(language, "a human has decided; all goes on", "人做了决定，一切照常"),
-        )?;
-        self.stage.start()
+        self.screen
+            .line(Voice::Runner, &say!(language, "a human has decided; all goes on", "人做了决定，一切照常"))
     }
 
     /// A row of a shape that no version has written so far, at the end of a copy of the session.
