@@ -82,6 +82,10 @@ pub enum Command {
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
+    /// Set up a companion, step by step: find the CLI, choose folder and session, write a configuration
+    Init(Init),
+    /// Go on with a session that exists: set the pointer to it after a check
+    Adopt(Adopt),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -232,6 +236,38 @@ pub enum Pointer {
     },
     /// Every change the runner made
     History,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Ask nothing and take every proposal; an existing configuration is never overwritten
+    #[arg(long)]
+    pub yes: bool,
+    /// The folder the companion works in [default: the running claude's, else this one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The Claude Code CLI [default: claude in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub claude: Option<PathBuf>,
+    /// The session to go on with [default: a new conversation]
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+}
+
+impl Init {
+    /// What `init` is asked to do, with the file that `--config` names.
+    pub fn options(self, config: Option<PathBuf>) -> Result<crate::init::Options, super::error::CliError> {
+        let session = self.session.as_deref().map(crate::companion::Companion::session).transpose()?;
+        Ok(crate::init::Options { yes: self.yes, dir: self.dir, claude: self.claude, session, config })
+    }
+}
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The session; `init` lists those of a folder
+    pub session: String,
 }
 
 /// Arguments of `demo`.

@@ -2,11 +2,11 @@
 
 pub mod args;
 mod dirty;
-mod doctor;
+pub(crate) mod doctor;
 pub mod error;
-mod operations;
+pub(crate) mod operations;
 pub(crate) mod output;
-mod plan;
+pub(crate) mod plan;
 mod pointer;
 mod run;
 mod send;
@@ -80,6 +80,15 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     let companion = || find_companion(global, original);
     match command {
         Command::Demo(args) => crate::demo::run(&args.into()).map(done),
+        Command::Init(args) => {
+            refuse_inside_invocation("init")?;
+            crate::init::run(&args.options(global.config.clone())?)
+        }
+        Command::Adopt(args) => {
+            refuse_inside_invocation("adopt")?;
+            let session = Companion::session(&args.session)?;
+            crate::init::adopt::run(&companion()?, session, &output).map(done)
+        }
         Command::Run(args) => run::run(companion()?, &args).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
