@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Result<(), CliError> {
 fn show(screen: &Screen, figures: &Figures, claims: &[Claim]) -> Result<(), CliError> {
     let language = screen.language;
     screen.part(
-        6,
+        7,
         &say!(language, "The figures", "数字"),
         &say!(language, "Each line is read from the files, now.", "每一行都是现在从文件里读出来的。"),
     )?;
@@ -121,7 +121,7 @@ fn show(screen: &Screen, figures: &Figures, claims: &[Claim]) -> Result<(), CliE
     screen.figure(&say!(language, "dropped", "丢弃"), &noise.join(", "))?;
     let counted = figures.checks.iter().filter(|(_, count)| *count > 0);
     let checks: Vec<String> =
-        counted.map(|(name, count)| format!("{}: {count}", check_name(name, language))).collect();
+        counted.map(|(name, count)| format!("{}:\u{a0}{count}", check_name(name, language))).collect();
     screen.figure(&say!(language, "proof", "证明"), &checks.join("; "))?;
     screen.space()?;
     for claim in claims {

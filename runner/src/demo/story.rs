@@ -375,6 +375,15 @@ impl Story<'_> {
     /// A row of a shape that no version has written so far, at the end of a copy of the session.
     fn unknown_row(&mut self) -> Result<(), CliError> {
         let language = self.language();
+        self.screen.part(
+            6,
+            &say!(language, "A row that nobody knows", "一行没人认识的记录"),
+            &say!(
+                language,
+                "The CLI's format changes. What is not understood is not guessed: here in a copy of the session.",
+                "CLI 的格式会变。看不懂的就不猜：这里用会话的一个副本来演示。"
+            ),
+        )?;
         let source = self.stage.transcript(&self.stage.points_to()?);
         let copy = self.stage.transcript(&uuid::Uuid::new_v4().to_string());
         fs::copy(&source, &copy)?;
@@ -384,18 +393,20 @@ impl Story<'_> {
         writeln!(file, "{row}")?;
         let lines = fs::read(&copy)?.iter().filter(|&&byte| byte == b'\n').count();
         let path = copy.display().to_string();
+        self.screen.words(Voice::Command, "kael-runner plan --transcript copy.jsonl", TYPING)?;
         let (plan, code) = self.stage.json(&["plan", "--transcript", &path])?;
         fs::remove_file(&copy)?;
         let drift = &mut self.record.drift;
         drift.line = lines as u64;
         drift.exit_code = code;
         plan["blocked_reason"].as_str().unwrap_or_default().clone_into(&mut drift.reason);
+        let reason = &self.record.drift.reason;
         self.screen.line(
             Voice::Runner,
             &say!(
                 language,
-                "and a row of a shape that nobody knows, in a copy: a plan for it is refused, exit {code}, line {lines}",
-                "再看一个副本，里面有一行形状没人认识：为它做的方案被拒绝，退出码 {code}，第 {lines} 行"
+                "blocked: {reason} (exit {code})",
+                "拒绝重建，指出第 {lines} 行（退出码 {code}）：{reason}"
             ),
         )?;
         self.screen.pause(1000)
