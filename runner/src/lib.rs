@@ -11,6 +11,7 @@ pub mod doorbell;
 pub mod envelope;
 pub mod facts;
 pub mod keeper;
+pub mod mcp;
 pub mod queue;
 pub mod settings;
 pub mod standin;

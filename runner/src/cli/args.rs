@@ -81,6 +81,8 @@ pub enum Command {
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
+    /// The MCP server on standard input and output: a model may look and ask, a human decides
+    Mcp,
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }

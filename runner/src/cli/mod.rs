@@ -2,12 +2,12 @@
 
 pub mod args;
 mod demo;
-mod dirty;
-mod doctor;
+pub(crate) mod dirty;
+pub(crate) mod doctor;
 pub mod error;
 mod operations;
 mod output;
-mod plan;
+pub(crate) mod plan;
 mod pointer;
 mod run;
 mod send;
@@ -46,7 +46,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         return crate::standin::main(arguments.into_iter().skip(2).collect());
     }
     let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
-        vec![ORIGINAL.into(), "mcp".into()]
+        [ORIGINAL.into(), "mcp".into()].into_iter().chain(arguments.into_iter().skip(1)).collect()
     } else {
         arguments
     };
@@ -87,6 +87,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
+        Command::Mcp => crate::mcp::run(companion()?).map(done),
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)
@@ -146,4 +147,17 @@ fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
              model may ask with the tool thread_rebuild_request"
         ))),
     }
+}
+
+/// Logs go to standard error, from `level` on unless `KAEL_LOG` says otherwise: standard output belongs to fronts and
+/// protocols.
+pub(crate) fn start_logging(level: &str) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
 }

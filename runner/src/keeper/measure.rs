@@ -153,6 +153,7 @@ impl Keeper {
             self.confirm(operation.id, "rebuild = \"auto\"", None)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
+            self.asked = Some((operation.id, operation.status()));
             lines.push(format!("a rebuild is due: {}", reasons.join("; ")));
             lines.extend(figures(&plan));
             lines.push(format!(

@@ -38,7 +38,8 @@ impl Keeper {
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                self.confirm(id, text("by"), arguments["digest"].as_str())?;
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                    == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
                 match operation.state() {
@@ -46,6 +47,7 @@ impl Keeper {
                         Err(CliError::new(ErrorKind::Conflict, line))
                     }
                     OpState::Failed { .. } => Err(CliError::refused(line)),
+                    OpState::Activated(_) if rollback => Err(CliError::refused(line)),
                     _ => Ok(shown(&operation, &line)),
                 }
             }
@@ -67,7 +69,7 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id)?;
+                let operation = self.roll_back(id, "a human")?;
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -101,12 +103,12 @@ impl Keeper {
         if let Some(id) = arguments["operation"].as_str() {
             return Ok(self.store.load(parse_operation(id)?)?.id);
         }
+        let active =
+            self.store.active()?.filter(|op| op.status() == wanted || op.status() == Status::RollbackPending);
         let found = match wanted {
-            Status::Activated => self.store.newest_activated()?,
-            _ => self
-                .store
-                .active()?
-                .filter(|op| op.status() == wanted || op.status() == Status::RollbackPending),
+            // A rollback that somebody asked for already is the one that is meant.
+            Status::Activated if active.is_none() => self.store.newest_activated()?,
+            _ => active,
         };
         found.map(|op| op.id).ok_or_else(|| {
             CliError::refused(format!(
