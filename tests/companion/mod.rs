@@ -2,5 +2,6 @@
 
 mod conversation;
 mod failures;
+mod mcp;
 mod operations;
 mod queue;

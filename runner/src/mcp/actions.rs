@@ -64,6 +64,10 @@ fn source(companion: &Companion, named: &str) -> Result<PathBuf, Refusal> {
         if let Some(path) = session.map(|id| companion.transcript(id)).filter(|path| path.is_file()) {
             return Ok(path);
         }
+        return Err(Refusal::new(
+            "there is no session to look at yet: the first turn has not been written down",
+            "leave it for a later turn, or name a transcript with transcript_path",
+        ));
     }
     Ok(dirty::find_source(companion, None)?)
 }
