@@ -300,8 +300,13 @@ fn a_word_given_while_it_counted_does_not_count_any_more_when_a_human_decides() 
 
 /// A model's whole way on the real CLI: it measures, asks, is told what happens; a human says yes while nothing runs; the
 /// next request is clean.
-fn a_model_asks(subject: Subject) {
+fn a_model_asks(subject: Subject, mentions: bool) {
     let companion = dirty(subject, "consent = \"human\"");
+    if mentions {
+        let path = companion.world.sandbox.path("config.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("max_retries = 0", "max_retries = 0\nmentions = true")).unwrap();
+    }
     let before = companion.session();
     let stub = &companion.world.stub;
     let tool = |name: &str, input: Value| {
@@ -312,6 +317,9 @@ fn a_model_asks(subject: Subject) {
     let runner = companion.start();
     assert_eq!(companion.say("how full are you?"), "Rather full.");
     let asked = stub.last_main();
+    let names = asked.body["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str());
+    let offered = names.filter(|name| name.starts_with("mcp__kael-thread-rebuild__")).count();
+    assert_eq!(offered, 7, "none of them has to be searched for first");
     assert_eq!(
         asked.occurrences("conversation_turns"),
         1,
@@ -319,6 +327,7 @@ fn a_model_asks(subject: Subject) {
         asked.view()
     );
     assert_eq!(companion.say("then please rebuild"), "I have asked for it.");
+    assert_eq!(stub.last_main().body["tools"], asked.body["tools"], "the prompt cache holds");
     assert!(stub.last_main().body.to_string().contains("It is registered, and nothing more"));
     let status = companion.json(&["status"]);
     assert_eq!(status["operation"]["status"], "pending", "{status:#}");
@@ -332,21 +341,28 @@ fn a_model_asks(subject: Subject) {
     assert_eq!((clean.occurrences(NOISE), clean.occurrences("conversation_turns")), (0, 0));
     assert_eq!(clean.occurrences("then please rebuild"), 1);
     companion.stop(runner);
+    // With attachments disabled the CLI tells the model nothing but the tools' own descriptions.
+    let told = stub.main_requests().iter().any(|r| r.occurrences("Nothing happens to the session while") > 0);
+    assert_eq!(told, mentions);
     let left = companion.world.sandbox.survivors();
     assert!(left.is_empty(), "no server outlives its invocation: {left:?}");
 }
 
 #[test]
 fn a_model_asks_and_a_human_decides_on_the_newest_cli() {
-    if let Some(subject) = Subject::real("2.1.332") {
-        a_model_asks(subject);
+    for mentions in [false, true] {
+        if let Some(subject) = Subject::real("2.1.332") {
+            a_model_asks(subject, mentions);
+        }
     }
 }
 
 #[test]
 fn a_model_asks_and_a_human_decides_on_the_oldest_cli() {
-    if let Some(subject) = Subject::real("2.1.199") {
-        a_model_asks(subject);
+    for mentions in [false, true] {
+        if let Some(subject) = Subject::real("2.1.199") {
+            a_model_asks(subject, mentions);
+        }
     }
 }
 
@@ -361,4 +377,15 @@ fn where_the_word_decides_writing_is_denied_unless_the_owner_allows_it() {
     companion.run(&["send", "please rebuild"]).expect_code(0);
     Running::spawn(&mut companion.command(&["run", "--until-idle"])).wait(PATIENCE).expect_code(0);
     assert_eq!(companion.json(&["status"])["operation"], Value::Null, "the tool was denied");
+    assert!(stub.last_main().body.to_string().contains("haven't granted"), "{:#?}", stub.last_main().view());
+
+    let path = companion.world.sandbox.path("config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let allowed = "\"Bash\", \"mcp__kael-thread-rebuild__thread_rebuild_request\"";
+    std::fs::write(&path, text.replace("\"Bash\"", allowed)).unwrap();
+    let before = companion.session();
+    companion.run(&["send", "please rebuild"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    assert_eq!(companion.json(&["status"])["operation"]["status"], "activated", "the word was enough");
+    assert_ne!(companion.session(), before);
 }

@@ -135,7 +135,7 @@ impl Worker<'_> {
         }
         match self.build(operation) {
             Ok((candidate, credential)) => {
-                self.advance(operation, &OpEvent::Proved { candidate, credential })?
+                self.advance(operation, &OpEvent::Proved { candidate, credential })?;
             }
             Err(failure) => self.fail(operation, &failure)?,
         }

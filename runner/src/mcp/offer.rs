@@ -40,7 +40,13 @@ pub fn config_json(config: &Config, program: &Path) -> String {
     arguments.push("mcp".to_owned());
     json!({
         "mcpServers": {
-            NAME: { "type": "stdio", "command": program, "args": arguments, "env": variables },
+            NAME: {
+                "type": "stdio",
+                "command": program,
+                "args": arguments,
+                "env": variables,
+                "alwaysLoad": true,
+            },
         },
     })
     .to_string()

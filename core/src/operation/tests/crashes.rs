@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 use crate::disk::{Fault, FaultPlan, Lose, When, every_stop, scratch};
