@@ -194,6 +194,10 @@ impl Keeper {
         if matches!(operation.state(), OpState::Activated(_)) {
             self.queue.clear(Setting::Ledger)?;
             self.queue.clear(Setting::Told)?;
+            if self.queue.open_turn()?.is_some() {
+                // What kept the open turn from being answered may be mended now.
+                self.queue.clear(Setting::Hold)?;
+            }
         } else if matches!(operation.state(), OpState::RolledBack { .. }) {
             self.queue.clear(Setting::Ledger)?;
             // The human has just gone back: the old level is no reason to ask again at once.

@@ -11,6 +11,7 @@ use kael_core::operation::{
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
 use kael_core::switch::LiveProcesses;
+use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
@@ -144,7 +145,9 @@ impl Keeper {
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
-        match self.with_worker(|worker| Ok(worker.activate(&mut operation)))? {
+        let switched =
+            self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
+        match switched {
             Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
             Err(error @ WorkerError::Interrupted { .. }) => {
                 tracing::warn!("{}", kael_core::error_chain(&error));
@@ -169,18 +172,44 @@ impl Keeper {
         Ok(operation)
     }
 
-    /// A row of an open turn may stand unanswered in the session, or its process may still run.
+    /// An open turn whose tools may have run cannot be sent again, so its rows must not be left out of a candidate.
+    /// One of which nothing but the message (and perhaps an API error) is there is sent again in the new session.
     fn refuse_over_open_turn(&self) -> Result<(), CliError> {
-        match self.queue.open_turn()? {
-            None => Ok(()),
-            Some(turn) => Err(CliError::new(
+        let Some(turn) = self.queue.open_turn()? else { return Ok(()) };
+        let busy = |why: &str| {
+            Err(CliError::new(
                 ErrorKind::Busy,
-                format!(
-                    "turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`",
-                    turn.id
-                ),
-            )),
+                format!("turn {} {why}: wait for it, or give it up with `kael-runner skip`", turn.id),
+            ))
+        };
+        let past = self.queue.invocations_of(turn.id)?;
+        if past.iter().any(|invocation| invocation.ended_at.is_none()) {
+            return busy("is running");
         }
+        match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
+                Ok(())
+            }
+            Some(After::Answered) => busy("is answered and not acknowledged yet"),
+            Some(After::ToolsFinished { .. } | After::ToolOpen { .. } | After::AnsweredPartly) => {
+                busy("has done things that its answer does not tell yet")
+            }
+        }
+    }
+
+    /// Keeps the open turn's messages out of everybody's way while a session that leaves their rows out is made
+    /// current, and gives them back whatever comes of it (DESIGN 6 "Open tail").
+    fn holding<T>(
+        &mut self,
+        id: OperationId,
+        work: impl FnOnce(&mut Self) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        if let Some(turn) = self.queue.open_turn()? {
+            self.queue.hold_messages(turn.id, id)?;
+        }
+        let result = work(self);
+        self.queue.give_back_held()?;
+        result
     }
 
     fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
@@ -264,8 +293,8 @@ impl Keeper {
 
     fn redo(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
-        if self.queue.open_turn()?.is_some() {
-            let reason = "a turn was open when the interrupted work could have gone on; nothing was switched";
+        if let Err(busy) = self.refuse_over_open_turn() {
+            let reason = busy.message.as_str();
             let failed = OpEvent::Failed { reason: reason.into(), session_conflict: false };
             self.store.lock()?.advance(&mut operation, &failed, self.now())?;
             return Ok(reason.to_owned());
