@@ -9,7 +9,7 @@ use kael_core::ledger::{self, LedgerReport, LedgerState};
 use kael_core::operation::{OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
-use kael_core::transcript::receipt::Receipt;
+use kael_core::transcript::receipt::{After, Receipt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -222,7 +222,7 @@ impl Keeper {
         let root = verification["root"].as_str().map(str::to_owned);
         let estimated = verification["estimated_tokens"].as_u64().unwrap_or(0);
         let measured = receipt.first_usage.map(|usage| usage.input());
-        let whole = receipt.chain_root == root;
+        let whole = receipt.chain_root(&self.companion.transcript(session))? == root;
         let plausible = match measured {
             Some(measured) if estimated > 0 => measured * 2 >= estimated && measured <= estimated * 2,
             _ => true,
@@ -258,7 +258,7 @@ impl Keeper {
 
     fn fronts_of(&self, receipt: &Receipt) -> Result<Vec<String>, CliError> {
         // The turn that was answered last is the one whose receipt this is.
-        if receipt.row_line.is_none() {
+        if receipt.after == After::Absent {
             return Ok(Vec::new());
         }
         let last = self.queue.all_invocations()?.into_iter().next_back();
