@@ -44,17 +44,22 @@ fn superseded(invocation: &Invocation, later: &[Invocation]) -> bool {
 pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Evidence, CliError> {
     let lineage = lineage(store, session)?;
     let mut evidence = Evidence::default();
-    let mut answered = HashSet::new();
-    for invocation in queue.all_invocations()? {
-        let here = lineage.contains(&invocation.session) && invocation.ending == Some(Ending::Answered);
-        if !here || invocation.note {
-            continue;
+    let all = queue.all_invocations()?;
+    let answered: HashSet<i64> = all
+        .iter()
+        .filter(|run| run.ending == Some(Ending::Answered) && lineage.contains(&run.session))
+        .map(|run| run.turn)
+        .collect();
+    for (at, invocation) in all.iter().enumerate() {
+        // The row of the last attempt that sent the words; a note after it sends none.
+        let last =
+            !invocation.note && !all[at + 1..].iter().any(|run| run.turn == invocation.turn && !run.note);
+        if last && answered.contains(&invocation.turn) {
+            evidence.sent.push(SentEvidence {
+                row_uuid: invocation.row_uuid.clone(),
+                text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
+            });
         }
-        answered.insert(invocation.turn);
-        evidence.sent.push(SentEvidence {
-            row_uuid: invocation.row_uuid.clone(),
-            text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
-        });
     }
     for reply in queue.all_replies()? {
         if answered.contains(&reply.turn) {

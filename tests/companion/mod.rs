@@ -5,3 +5,4 @@ mod failures;
 mod kills;
 mod operations;
 mod queue;
+mod tools;
