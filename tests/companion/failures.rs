@@ -292,3 +292,30 @@ fn a_conversation_that_no_longer_fits_is_rebuilt_and_the_waiting_message_answere
         companion.stop(runner);
     });
 }
+
+#[test]
+fn a_pointer_changed_by_others_during_a_turn_counts_from_the_next_one_on() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let stub = &companion.world.stub;
+    let gate = Gate::new();
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    stub.on_text("slow", Reply::text("At last.").gate(&gate));
+    let runner = companion.start();
+    companion.say("hello");
+    let (old, foreign) = (companion.session(), "11111111-2222-4333-8444-555555555555");
+    let sandbox = &companion.world.sandbox;
+    fs::copy(sandbox.transcript(&old), sandbox.transcript(foreign)).unwrap();
+    companion.run(&["send", "--key", "s", "a slow one"]).expect_code(0);
+    gate.wait_reached(PATIENCE);
+    fs::write(sandbox.state().join("resume_session"), foreign).unwrap();
+    gate.open();
+    assert_eq!(
+        companion.run(&["send", "--wait", "--key", "s", "a slow one"]).expect_code(0).lines,
+        ["At last."]
+    );
+    assert_eq!(companion.session(), foreign, "what others wrote stays");
+    companion.say("hello again");
+    assert_eq!(stub.last_main().session(), Some(foreign));
+    assert_eq!(heard(&companion, "a slow one"), 0, "that was said in the other session");
+    companion.stop(runner);
+}

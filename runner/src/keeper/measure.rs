@@ -9,7 +9,7 @@ use kael_core::ledger::{self, LedgerReport, LedgerState};
 use kael_core::operation::{OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
-use kael_core::transcript::receipt::{After, Receipt};
+use kael_core::transcript::receipt::Receipt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -107,7 +107,7 @@ impl Keeper {
     }
 
     fn began(&self, session: SessionId) -> Result<bool, CliError> {
-        let begun = self.queue.all_invocations()?.iter().any(|run| run.session == session && run.new_session);
+        let begun = self.queue.sessions_run(true)?.contains(&session);
         let rebuilt = self.store.list()?.operations.iter().any(|op| {
             op.state().was_activated() && op.state().candidate().is_some_and(|c| c.session == session)
         });
@@ -234,7 +234,7 @@ impl Keeper {
             "estimated_tokens": estimated,
         });
         operation.verification = Some(verification);
-        for front in self.fronts_of(receipt)? {
+        for front in self.queue.fronts_answered_last()? {
             let at = self.now();
             operation.inbound_confirmed.entry(front).or_insert(at);
         }
@@ -254,16 +254,6 @@ impl Keeper {
              leave the new session with `kael-runner pointer set` (before it was {before})"
         ))?;
         Ok(Some(what))
-    }
-
-    fn fronts_of(&self, receipt: &Receipt) -> Result<Vec<String>, CliError> {
-        // The turn that was answered last is the one whose receipt this is.
-        if receipt.after == After::Absent {
-            return Ok(Vec::new());
-        }
-        let last = self.queue.all_invocations()?.into_iter().next_back();
-        let Some(last) = last else { return Ok(Vec::new()) };
-        Ok(self.queue.messages_of(last.turn)?.into_iter().map(|message| message.front).collect())
     }
 }
 

@@ -1,7 +1,5 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
-use std::collections::HashSet;
-
 use kael_core::clock::Timestamp;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
@@ -220,8 +218,7 @@ impl Keeper {
             Some(session) => facts::evidence(&self.queue, &self.store, session)?,
             None => Evidence::default(),
         };
-        let ours: HashSet<SessionId> =
-            self.queue.all_invocations()?.into_iter().map(|invocation| invocation.session).collect();
+        let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
         let guard = self.store.lock()?;
         work(&Worker {
