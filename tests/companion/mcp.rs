@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::stubs::gate::Gate;
 use crate::stubs::reply::Reply;
 use crate::support::companion::Companion;
 use crate::support::mcp::Client;
@@ -46,22 +47,22 @@ fn it_says_what_it_is_and_answers_whatever_it_is_asked() {
     let companion = fresh();
     let mut client = Client::start(&companion);
     // New CLIs ask this first; without the metadata of that protocol the answer is an error.
-    assert!(client.call("server/discover", json!({}))["error"]["code"].is_i64());
+    assert!(client.call("server/discover", &json!({}))["error"]["code"].is_i64());
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     });
-    let found = client.call("server/discover", json!({ "_meta": meta }));
+    let found = client.call("server/discover", &json!({ "_meta": meta }));
     assert!(found["result"]["supportedVersions"].as_array().is_some_and(|all| !all.is_empty()), "{found:#}");
     let about = client.initialize();
     assert_eq!(about["serverInfo"]["name"], "kael-thread-rebuild");
     assert_eq!(about["capabilities"], json!({ "tools": {} }));
     let instructions = about["instructions"].as_str().unwrap();
     assert!(instructions.contains("Answer the human first"), "{instructions}");
-    assert_eq!(client.call("ping", json!({}))["result"], json!({}));
-    assert_eq!(client.call("kites/fly", json!({}))["error"]["code"], -32601);
-    assert_eq!(client.call("resources/read", json!({ "uri": "x" }))["error"]["code"], -32601);
-    let unknown = client.call("tools/call", json!({ "name": "thread_rebuild_now", "arguments": {} }));
+    assert_eq!(client.call("ping", &json!({}))["result"], json!({}));
+    assert_eq!(client.call("kites/fly", &json!({}))["error"]["code"], -32601);
+    assert_eq!(client.call("resources/read", &json!({ "uri": "x" }))["error"]["code"], -32601);
+    let unknown = client.call("tools/call", &json!({ "name": "thread_rebuild_now", "arguments": {} }));
     assert_eq!(unknown["error"]["code"], -32602);
     assert!(unknown["error"]["message"].as_str().unwrap().contains("thread_rebuild_rollback_request"));
     client.end();
@@ -71,7 +72,7 @@ fn it_says_what_it_is_and_answers_whatever_it_is_asked() {
 fn seven_tools_are_listed_with_schemas_and_hints() {
     let companion = fresh();
     let mut client = Client::connect(&companion);
-    let tools = client.call("tools/list", json!({}))["result"]["tools"].clone();
+    let tools = client.call("tools/list", &json!({}))["result"]["tools"].clone();
     let mut table = String::new();
     for tool in tools.as_array().unwrap() {
         let hint = |name: &str| tool["annotations"][name].as_bool().unwrap();
@@ -121,16 +122,16 @@ fn mistakes_are_told_with_what_to_do_and_nothing_is_registered() {
         ("cancel", json!({ "operation_id": nobody, "confirmation": "REBUILD" })),
         ("rollback_request", json!({ "operation_id": nobody, "confirmation": "" })),
     ] {
-        told.push_str(&format!("{name}: {}\n", client.refused(name, arguments)));
+        told.push_str(&format!("{name}: {}\n", client.refused(name, &arguments)));
     }
     let project = companion.world.sandbox.project_dir();
     insta::assert_snapshot!(told.replace(project.to_str().unwrap(), "PROJECT"));
     for name in ["cancel", "rollback_request"] {
         let word = if name == "cancel" { "CANCEL" } else { "ROLLBACK" };
         let arguments = json!({ "operation_id": nobody, "confirmation": word });
-        assert!(client.refused(name, arguments).contains("there is no operation"));
+        assert!(client.refused(name, &arguments).contains("there is no operation"));
     }
-    assert_eq!(client.done("status", json!({}))["operation"], Value::Null);
+    assert_eq!(client.done("status", &json!({}))["operation"], Value::Null);
     client.end();
 }
 
@@ -158,13 +159,13 @@ fn it_ends_on_sigint_and_starts_at_once() {
 fn a_model_reads_the_same_figures_as_a_person() {
     let companion = dirty(Subject::StandIn, "");
     let mut client = Client::connect(&companion);
-    let measured = client.done("dirty", json!({}));
+    let measured = client.done("dirty", &json!({}));
     assert_eq!(measured, companion.json(&["dirty"]));
     let transcript = companion.world.sandbox.transcript(&companion.session());
-    let plan = client.done("plan", json!({ "transcript_path": transcript }));
+    let plan = client.done("plan", &json!({ "transcript_path": transcript }));
     assert_eq!((&plan["ok"], &plan["blocked_reason"]), (&json!(true), &json!("")));
     assert_eq!(plan["stats"], companion.json(&["plan"])["stats"]);
-    let doctor = client.done("doctor", json!({}));
+    let doctor = client.done("doctor", &json!({}));
     assert_eq!(doctor["checks"], companion.json(&["doctor"])["checks"]);
     client.end();
 }
@@ -176,27 +177,27 @@ fn a_request_only_registers_a_human_s_yes_rebuilds_and_another_goes_back() {
     let runner = companion.start();
     let mut client = Client::connect(&companion);
 
-    let asked = client.done("request", wish());
+    let asked = client.done("request", &wish());
     let operation = id(&asked);
     assert_eq!(asked["operation"]["status"], "pending");
     assert_eq!(asked["operation"]["waits_for_human"], true);
     assert!(asked["next"].as_str().unwrap().contains(&format!("kael-runner confirm {operation}")));
     assert_eq!(
-        id(&client.done("request", json!({ "reason": "still slow", "confirmation": "REBUILD" }))),
+        id(&client.done("request", &json!({ "reason": "still slow", "confirmation": "REBUILD" }))),
         operation
     );
     runner.wait_stderr("the question to the human", PATIENCE, |line| {
         line.contains("a rebuild is asked for by")
     });
-    let seen = client.done("status", json!({ "operation_id": operation }));
+    let seen = client.done("status", &json!({ "operation_id": operation }));
     assert_eq!(seen["operation"]["reasons"], json!(["it is slow", "still slow"]));
     assert_eq!(companion.session(), before, "nothing is switched without a yes");
 
-    let cancelled = client.done("cancel", json!({ "operation_id": operation, "confirmation": "CANCEL" }));
+    let cancelled = client.done("cancel", &json!({ "operation_id": operation, "confirmation": "CANCEL" }));
     assert_eq!(cancelled["operation"]["status"], "cancelled");
     assert!(companion.refused(&["confirm", "--yes"], 3).contains("no operation that is pending"));
 
-    let operation = id(&client.done("request", wish()));
+    let operation = id(&client.done("request", &wish()));
     let answer = companion.json(&["confirm", &operation, "--yes"]);
     assert_eq!(answer["operation"]["status"], "activated", "{answer:#}");
     let rebuilt = companion.session();
@@ -204,7 +205,7 @@ fn a_request_only_registers_a_human_s_yes_rebuilds_and_another_goes_back() {
 
     let back = json!({ "operation_id": operation, "confirmation": "ROLLBACK" });
     for _ in 0..2 {
-        let asked = client.done("rollback_request", back.clone());
+        let asked = client.done("rollback_request", &back);
         assert_eq!(asked["operation"]["status"], "rollback_pending");
         assert_eq!(
             asked["operation"]["waits_for_human"], true,
@@ -213,13 +214,13 @@ fn a_request_only_registers_a_human_s_yes_rebuilds_and_another_goes_back() {
     }
     runner.wait_stderr("the second question", PATIENCE, |line| line.contains("is wanted back"));
     assert_eq!(companion.session(), rebuilt);
-    let kept = client.done("cancel", json!({ "operation_id": operation, "confirmation": "CANCEL" }));
+    let kept = client.done("cancel", &json!({ "operation_id": operation, "confirmation": "CANCEL" }));
     assert_eq!(kept["operation"]["status"], "activated");
-    client.done("rollback_request", back.clone());
+    client.done("rollback_request", &back);
     let answer = companion.json(&["confirm", "--yes"]);
     assert_eq!(answer["operation"]["status"], "rolled_back", "{answer:#}");
     assert_eq!(companion.session(), before);
-    assert!(client.refused("rollback_request", back).contains("What to do"));
+    assert!(client.refused("rollback_request", &back).contains("What to do"));
     client.end();
     companion.stop(runner);
 }
@@ -233,15 +234,15 @@ fn a_rollback_that_would_leave_words_behind_is_refused_in_spite_of_a_yes() {
     companion.run(&["send", "hello again"]).expect_code(0);
     companion.run(&["run", "--until-idle"]).expect_code(0);
     let mut client = Client::connect(&companion);
-    client.done("rollback_request", json!({ "operation_id": operation, "confirmation": "ROLLBACK" }));
+    client.done("rollback_request", &json!({ "operation_id": operation, "confirmation": "ROLLBACK" }));
     companion.run(&["run", "--until-idle"]).expect_code(0);
     assert_eq!(
-        client.done("status", json!({}))["operation"]["status"],
+        client.done("status", &json!({}))["operation"]["status"],
         "rollback_pending",
         "no runner runs it"
     );
     assert!(companion.refused(&["confirm", "--yes"], 3).contains("would leave those words behind"));
-    assert_eq!(client.done("status", json!({}))["operation"]["status"], "activated");
+    assert_eq!(client.done("status", &json!({}))["operation"]["status"], "activated");
     assert_eq!(companion.session(), rebuilt);
     client.end();
 }
@@ -254,7 +255,7 @@ fn a_question_about_a_rollback_runs_out_from_when_it_was_asked() {
     std::thread::sleep(Duration::from_secs(2));
     let runner = companion.start();
     let mut client = Client::connect(&companion);
-    client.done("rollback_request", json!({ "operation_id": operation, "confirmation": "ROLLBACK" }));
+    client.done("rollback_request", &json!({ "operation_id": operation, "confirmation": "ROLLBACK" }));
     assert_eq!(companion.json(&["status"])["operation"]["status"], "rollback_pending");
     companion.wait_for_status("the question is withdrawn", |s| s["operation"]["status"] == "activated");
     client.end();
@@ -268,16 +269,44 @@ fn where_the_word_is_enough_an_idle_runner_takes_it_at_once() {
     let runner = companion.start();
     let mut client = Client::connect(&companion);
     let started = std::time::Instant::now();
-    let asked = client.done("request", wish());
+    let asked = client.done("request", &wish());
     assert_eq!(asked["operation"]["waits_for_human"], false);
     companion.wait_for_status("the rebuild", |s| s["operation"]["status"] == "activated");
     // The runner looks by itself every thirty seconds: it was woken.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert_ne!(companion.session(), before);
-    let operation = client.done("status", json!({}));
-    client.done("rollback_request", json!({ "operation_id": id(&operation), "confirmation": "ROLLBACK" }));
+    let operation = client.done("status", &json!({}));
+    client.done("rollback_request", &json!({ "operation_id": id(&operation), "confirmation": "ROLLBACK" }));
     companion.wait_for_status("the rollback", |s| s["operation"]["status"] == "rolled_back");
     assert_eq!(companion.session(), before);
+    client.end();
+    companion.stop(runner);
+}
+
+/// The runner must not stumble over an operation that may not run yet.
+#[test]
+fn a_word_given_in_a_turn_that_is_cut_off_waits_until_that_turn_is_answered() {
+    let companion = dirty(Subject::StandIn, "consent = \"word\"");
+    let before = companion.session();
+    let stub = &companion.world.stub;
+    let gate = Gate::new();
+    stub.on_tool_turn("attic", Reply::bash("echo a drum"), Reply::text("A drum.").gate(&gate));
+    let runner = companion.start();
+    companion.run(&["send", "--key", "k", "look into the attic"]).expect_code(0);
+    gate.wait_reached(PATIENCE);
+    let mut client = Client::connect(&companion);
+    client.done("request", &wish());
+    let spared = [runner.pid(), client.running.pid()];
+    let survivors = companion.world.sandbox.survivors();
+    for pid in
+        survivors.into_iter().filter_map(rustix::process::Pid::from_raw).filter(|pid| !spared.contains(pid))
+    {
+        rustix::process::kill_process(pid, Signal::KILL).ok();
+    }
+    stub.clear_rules();
+    companion.wait_for_status("the rebuild", |s| s["operation"]["status"] == "activated");
+    assert_eq!(companion.json(&["status"])["messages"]["answered"], 3, "the turn was answered first");
+    assert_ne!(companion.session(), before);
     client.end();
     companion.stop(runner);
 }
@@ -287,13 +316,13 @@ fn a_word_given_while_it_counted_does_not_count_any_more_when_a_human_decides() 
     let companion = dirty(Subject::StandIn, "consent = \"word\"");
     let before = companion.session();
     let mut client = Client::connect(&companion);
-    let operation = id(&client.done("request", wish()));
+    let operation = id(&client.done("request", &wish()));
     client.end();
     companion.configure("", "rebuild = \"off\"\nmin_gain_percent = 1\nconsent = \"human\"");
     companion.run(&["run", "--until-idle"]).expect_code(0);
     assert_eq!(companion.session(), before);
     let mut client = Client::connect(&companion);
-    let seen = client.done("status", json!({}));
+    let seen = client.done("status", &json!({}));
     assert_eq!((id(&seen), &seen["operation"]["waits_for_human"]), (operation, &json!(true)));
     client.end();
 }

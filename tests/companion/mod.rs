@@ -2,6 +2,8 @@
 
 mod conversation;
 mod failures;
+mod kills;
 mod mcp;
 mod operations;
 mod queue;
+mod tools;

@@ -29,7 +29,7 @@ impl Client {
     pub fn initialize(&mut self) -> Value {
         let about = self.call(
             "initialize",
-            json!({
+            &json!({
                 "protocolVersion": "2025-06-18",
                 "capabilities": {},
                 "clientInfo": { "name": "a test", "version": "1" },
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Calls a method and gives the whole answer.
-    pub fn call(&mut self, method: &str, params: Value) -> Value {
+    pub fn call(&mut self, method: &str, params: &Value) -> Value {
         let id = self.next;
         self.next += 1;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
@@ -57,14 +57,14 @@ impl Client {
     }
 
     /// Calls a tool by the end of its name and gives its result, which may be an error of the tool.
-    pub fn tool(&mut self, name: &str, arguments: Value) -> Value {
+    pub fn tool(&mut self, name: &str, arguments: &Value) -> Value {
         let name = format!("thread_rebuild_{name}");
-        self.call("tools/call", json!({ "name": name, "arguments": arguments }))["result"].clone()
+        self.call("tools/call", &json!({ "name": name, "arguments": arguments }))["result"].clone()
     }
 
     /// Calls a tool that must succeed and gives what it answers. Text and structure must say the same.
     #[track_caller]
-    pub fn done(&mut self, name: &str, arguments: Value) -> Value {
+    pub fn done(&mut self, name: &str, arguments: &Value) -> Value {
         let result = self.tool(name, arguments);
         assert_eq!(result["isError"], false, "{result:#}");
         let text = result["content"][0]["text"].as_str().unwrap();
@@ -74,7 +74,7 @@ impl Client {
 
     /// Calls a tool that must refuse and gives what it says.
     #[track_caller]
-    pub fn refused(&mut self, name: &str, arguments: Value) -> String {
+    pub fn refused(&mut self, name: &str, arguments: &Value) -> String {
         let result = self.tool(name, arguments);
         assert_eq!(result["isError"], true, "{result:#}");
         assert!(result.get("structuredContent").is_none(), "an error has no result in the tool's schema");

@@ -88,9 +88,11 @@ impl Keeper {
         let debounce = self.companion.config.runner.debounce;
         let youngest_remote = queued.iter().filter(|m| remote(&m.front)).map(|m| m.at).max();
         let pending = self.pending_operation()?;
+        // One that may not run yet waits until the open turn is answered.
+        let ready = pending.as_ref().filter(|op| self.agreed(op) && self.refuse_over_open_turn().is_ok());
         Ok(View {
             request: self.queue.next_request()?.is_some(),
-            confirmed_operation: pending.as_ref().filter(|op| self.agreed(op)).map(|op| op.id),
+            confirmed_operation: ready.map(|op| op.id),
             question_expires_at: pending.filter(|op| !self.agreed(op)).map(|op| self.expiry(&op)),
             paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
             held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),
@@ -117,7 +119,7 @@ impl Keeper {
                 found.push((age, id, path));
             }
         }
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|(age, _, _)| std::cmp::Reverse(*age));
         found.into_iter().map(|(_, id, path)| (id, path)).collect()
     }
 }

@@ -1,7 +1,5 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
-use std::collections::HashSet;
-
 use kael_core::clock::Timestamp;
 use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
@@ -12,6 +10,7 @@ use kael_core::operation::{
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
 use kael_core::switch::LiveProcesses;
+use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
@@ -24,7 +23,9 @@ impl Keeper {
     /// The operation that waits for a yes or for its turn.
     pub(super) fn pending_operation(&self) -> Result<Option<Operation>, CliError> {
         let active = self.store.active()?;
-        Ok(active.filter(|op| matches!(op.status(), Status::Pending | Status::RollbackPending)))
+        Ok(active.filter(|op| {
+            matches!(op.status(), Status::Pending | Status::Verifying | Status::RollbackPending)
+        }))
     }
 
     /// When the question to a human runs out.
@@ -74,7 +75,8 @@ impl Keeper {
         let Some(operation) = self.pending_operation()? else { return Ok(()) };
         self.store.lock()?.cancel(operation.id, self.now())?;
         tracing::info!(operation = %operation.id, "nobody answered within ask_expires: the question is withdrawn");
-        self.remember_told()
+        self.remember_told();
+        Ok(())
     }
 
     /// The plan of the session that is current now.
@@ -123,12 +125,16 @@ impl Keeper {
     /// the human saw, if one was shown.
     pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
         let lifetime = self.companion.config.runner.ask_expires;
-        if self.store.load(id)?.status() == Status::RollbackPending {
+        let operation = self.store.load(id)?;
+        if operation.status() == Status::RollbackPending {
             let yes = Consent::without_plan(by, self.now(), lifetime);
             return Ok(self.store.lock()?.agree(id, yes, self.now())?);
         }
-        let plan = self.plan_now(Some(id))?;
-        let digest = plan.digest();
+        // A prepared operation has its plan on record, made from the frozen copy.
+        let digest = match (operation.status(), operation.plan_digest) {
+            (Status::Verifying, Some(digest)) => digest,
+            _ => self.plan_now(Some(id))?.digest(),
+        };
         if shown.is_some_and(|shown| shown != digest) {
             return Err(CliError::new(
                 ErrorKind::Conflict,
@@ -144,9 +150,11 @@ impl Keeper {
         if operation.status() == Status::RollbackPending {
             return self.operate_rollback(&operation);
         }
-        operation = self.prepare(id)?;
         if operation.status() != Status::Verifying {
-            self.remember_told()?;
+            operation = self.prepare(id)?;
+        }
+        if operation.status() != Status::Verifying {
+            self.remember_told();
             return Ok(outcome_line(&operation));
         }
         match self.activate(id) {
@@ -169,9 +177,15 @@ impl Keeper {
             self.store.lock()?.cancel(operation.id, self.now())?;
             return Ok(format!("the rollback is {verdict}; nothing was switched"));
         }
-        Ok(self
-            .finish_rollback(operation.clone())
-            .map_or_else(|error| error.message, |operation| outcome_line(&operation)))
+        match self.finish_rollback(operation.clone()) {
+            Ok(operation) => Ok(outcome_line(&operation)),
+            Err(error) => {
+                if self.store.load(operation.id)?.status() == Status::RollbackPending {
+                    self.store.lock()?.cancel(operation.id, self.now())?;
+                }
+                Ok(error.message)
+            }
+        }
     }
 
     /// Freezes, plans, builds and proves.
@@ -186,7 +200,9 @@ impl Keeper {
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
-        match self.with_worker(|worker| Ok(worker.activate(&mut operation)))? {
+        let switched =
+            self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
+        match switched {
             Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
             Err(error @ WorkerError::Interrupted { .. }) => {
                 tracing::warn!("{}", kael_core::error_chain(&error));
@@ -230,18 +246,44 @@ impl Keeper {
         Ok(operation)
     }
 
-    /// A row of an open turn may stand unanswered in the session, or its process may still run.
-    fn refuse_over_open_turn(&self) -> Result<(), CliError> {
-        match self.queue.open_turn()? {
-            None => Ok(()),
-            Some(turn) => Err(CliError::new(
+    /// An open turn whose tools may have run cannot be sent again, so its rows must not be left out of a candidate.
+    /// One of which nothing but the message (and perhaps an API error) is there is sent again in the new session.
+    pub(super) fn refuse_over_open_turn(&self) -> Result<(), CliError> {
+        let Some(turn) = self.queue.open_turn()? else { return Ok(()) };
+        let busy = |why: &str| {
+            Err(CliError::new(
                 ErrorKind::Busy,
-                format!(
-                    "turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`",
-                    turn.id
-                ),
-            )),
+                format!("turn {} {why}: wait for it, or give it up with `kael-runner skip`", turn.id),
+            ))
+        };
+        let past = self.queue.invocations_of(turn.id)?;
+        if past.iter().any(|invocation| invocation.ended_at.is_none()) {
+            return busy("is running");
         }
+        match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
+                Ok(())
+            }
+            Some(After::Answered) => busy("is answered and not acknowledged yet"),
+            Some(After::ToolsFinished { .. } | After::ToolOpen { .. } | After::AnsweredPartly) => {
+                busy("has done things that its answer does not tell yet")
+            }
+        }
+    }
+
+    /// Keeps the open turn's messages out of everybody's way while a session that leaves their rows out is made
+    /// current, and gives them back whatever comes of it (DESIGN 6 "Open tail").
+    fn holding<T>(
+        &mut self,
+        id: OperationId,
+        work: impl FnOnce(&mut Self) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        if let Some(turn) = self.queue.open_turn()? {
+            self.queue.hold_messages(turn.id, id)?;
+        }
+        let result = work(self);
+        self.queue.give_back_held()?;
+        result
     }
 
     fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
@@ -252,8 +294,7 @@ impl Keeper {
             Some(session) => facts::evidence(&self.queue, &self.store, session)?,
             None => Evidence::default(),
         };
-        let ours: HashSet<SessionId> =
-            self.queue.all_invocations()?.into_iter().map(|invocation| invocation.session).collect();
+        let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
         let guard = self.store.lock()?;
         work(&Worker {
@@ -326,8 +367,8 @@ impl Keeper {
 
     fn redo(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
-        if self.queue.open_turn()?.is_some() {
-            let reason = "a turn was open when the interrupted work could have gone on; nothing was switched";
+        if let Err(busy) = self.refuse_over_open_turn() {
+            let reason = busy.message.as_str();
             let failed = OpEvent::Failed { reason: reason.into(), session_conflict: false };
             self.store.lock()?.advance(&mut operation, &failed, self.now())?;
             return Ok(reason.to_owned());

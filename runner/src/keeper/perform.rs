@@ -54,7 +54,7 @@ impl Keeper {
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
                 let operation = self.store.lock()?.cancel(id, self.now())?;
-                self.remember_told()?;
+                self.remember_told();
                 Ok(shown(&operation, "taken back"))
             }
             RequestKind::Prepare => {
@@ -103,12 +103,15 @@ impl Keeper {
         if let Some(id) = arguments["operation"].as_str() {
             return Ok(self.store.load(parse_operation(id)?)?.id);
         }
-        let active =
-            self.store.active()?.filter(|op| op.status() == wanted || op.status() == Status::RollbackPending);
         let found = match wanted {
             // A rollback that somebody asked for already is the one that is meant.
-            Status::Activated if active.is_none() => self.store.newest_activated()?,
-            _ => active,
+            Status::Activated => match self.store.active()? {
+                Some(active) if active.status() == Status::RollbackPending => Some(active),
+                _ => self.store.newest_activated()?,
+            },
+            // A yes or a no may also be about a proved candidate or a rollback.
+            Status::Pending => self.pending_operation()?,
+            _ => self.store.active()?.filter(|op| op.status() == wanted),
         };
         found.map(|op| op.id).ok_or_else(|| {
             CliError::refused(format!(
@@ -122,7 +125,7 @@ impl Keeper {
         match operation.state() {
             OpState::Failed { session_conflict: true, .. } => Err(CliError::new(ErrorKind::Conflict, line)),
             OpState::Failed { .. } => {
-                self.remember_told()?;
+                self.remember_told();
                 Err(CliError::refused(line))
             }
             _ => Ok(shown(operation, &line)),
@@ -131,7 +134,7 @@ impl Keeper {
 
     fn set_pointer(&mut self, arguments: &Value) -> Result<Value, CliError> {
         let session = |name: &str| -> Result<Option<SessionId>, CliError> {
-            arguments[name].as_str().map(|text| crate::companion::Companion::session(text)).transpose()
+            arguments[name].as_str().map(crate::companion::Companion::session).transpose()
         };
         let Some(new) = session("session")? else { return Err(CliError::failed("no session was named")) };
         if let Some(turn) = self.queue.open_turn()? {

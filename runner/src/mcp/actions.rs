@@ -115,7 +115,8 @@ fn cancel(companion: &Companion, wish: &takes::Cancel) -> Result<Value, Refusal>
     let id = parse(&wish.operation_id)?;
     register(companion, |guard| {
         let operation = guard.load(id)?;
-        let pending = matches!(operation.status(), Status::Pending | Status::RollbackPending);
+        let pending =
+            matches!(operation.status(), Status::Pending | Status::Verifying | Status::RollbackPending);
         if pending && !by_word(companion) && !waits_for_human(companion, &operation) {
             return Err(Refusal::new(
                 format!(

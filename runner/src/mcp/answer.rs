@@ -109,7 +109,7 @@ const SHOWN: &[&str] = &[
 
 /// Whether the operation waits for a human, by the configuration as it is now.
 pub fn waits_for_human(companion: &Companion, operation: &Operation) -> bool {
-    let pending = matches!(operation.status(), Status::Pending | Status::RollbackPending);
+    let pending = matches!(operation.status(), Status::Pending | Status::Verifying | Status::RollbackPending);
     let word_counts = super::actions::by_word(companion);
     pending && operation.yes().is_none_or(|yes| yes.by_word && !word_counts)
 }
@@ -136,7 +136,7 @@ pub fn about(companion: &Companion, operation: &Operation) -> Value {
 fn next(operation: &Operation, waits: bool) -> String {
     let id = operation.id;
     match (operation.status(), waits) {
-        (Status::Pending, true) => format!(
+        (Status::Pending | Status::Verifying, true) => format!(
             "It is registered, and nothing more. A human must say yes outside this conversation (`kael-runner confirm \
              {id}`); a yes in the chat does not count, and the question runs out by itself. Go on with your answer to \
              the human; do not wait for it and do not ask again."
@@ -146,7 +146,7 @@ fn next(operation: &Operation, waits: bool) -> String {
              (`kael-runner confirm {id}`). It is refused if anything was said since the rebuild, because those words \
              would be left behind. Go on with your answer to the human."
         ),
-        (Status::Pending | Status::RollbackPending, false) => {
+        (Status::Pending | Status::Verifying | Status::RollbackPending, false) => {
             "It is agreed to, and is carried out after this turn, before the next one. Finish your answer to the human; \
              you will not notice the switch."
                 .to_owned()
@@ -154,7 +154,6 @@ fn next(operation: &Operation, waits: bool) -> String {
         (
             Status::Scheduled
             | Status::Running
-            | Status::Verifying
             | Status::Activating
             | Status::Activated
             | Status::RollbackScheduled

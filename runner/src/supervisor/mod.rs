@@ -186,7 +186,7 @@ impl Supervisor {
                 tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
             }
             Event::Reload => {
-                tracing::warn!("the configuration is read at start only: restart the runner to apply it")
+                tracing::warn!("the configuration is read at start only: restart the runner to apply it");
             }
             Event::PrintStatus => {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;

@@ -90,7 +90,7 @@ impl World {
     ) -> Result<(), Box<dyn std::error::Error>> {
         let disk = guard.disk().clone();
         let pointer = Pointer::new(&self.pointer, disk.clone());
-        if operation.status() != Status::Running {
+        if operation.status() == Status::Scheduled {
             guard.advance(operation, &OpEvent::Started, at(2))?;
             guard.make_artifacts_dir(operation.id)?;
             let copy = guard.artifact(operation.id, self.old);
@@ -99,15 +99,17 @@ impl World {
             guard.save(operation)?;
         }
         let source = operation.source.clone().unwrap();
-        let new = SessionId::generate();
-        let path = guard.artifact(operation.id, new);
-        disk.create_new(&path, CANDIDATE.as_bytes())?;
-        let proved = crate::disk::digest(&path)?;
-        let candidate = Candidate { session: new, path, sha256: proved.sha256, len: proved.len };
         let mut adapter = PointerSwitch::locked(&pointer, &disk)?;
-        let credential = adapter.credential()?;
-        let event = OpEvent::Proved { candidate: candidate.clone(), credential };
-        guard.advance(operation, &event, at(3))?;
+        if operation.status() == Status::Running {
+            let new = SessionId::generate();
+            let path = guard.artifact(operation.id, new);
+            disk.create_new(&path, CANDIDATE.as_bytes())?;
+            let proved = crate::disk::digest(&path)?;
+            let candidate = Candidate { session: new, path, sha256: proved.sha256, len: proved.len };
+            let credential = adapter.credential()?;
+            guard.advance(operation, &OpEvent::Proved { candidate, credential }, at(3))?;
+        }
+        let OpState::Verifying { candidate, credential } = operation.state().clone() else { unreachable!() };
         preconditions(
             &SwitchCheck {
                 source: &source,
@@ -120,7 +122,7 @@ impl World {
             },
             &adapter,
         )?;
-        let after = adapter.switch(credential, new, &mut |intent| {
+        let after = adapter.switch(credential, candidate.session, &mut |intent| {
             guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, at(4))?;
             place_candidate(&disk, &candidate, &self.project)?;
             Ok(())
