@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod facts;
 pub mod init;
 pub mod keeper;
+pub mod mcp;
 pub mod queue;
 pub mod settings;
 pub mod standin;

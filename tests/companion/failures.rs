@@ -261,3 +261,61 @@ fn an_interrupted_wait_ends_with_the_runner_and_the_message_is_answered_by_the_n
     drop(gate);
     companion.stop(runner);
 }
+
+#[test]
+fn a_conversation_that_no_longer_fits_is_rebuilt_and_the_waiting_message_answered_once() {
+    on_each(|companion| {
+        companion.configure("stable_file_seconds = 0.2", "rebuild = \"off\"\nmin_gain_percent = 1");
+        let stub = &companion.world.stub;
+        stub.on_tool_turn("shed", Reply::bash("seq 1 4000"), Reply::text("The shed holds ropes."));
+        stub.on_text("attic", Reply::text("The attic holds a drum."));
+        let runner = companion.start();
+        companion.say("look into the shed");
+        // As the API does: what is too long stays too long, however often it is asked.
+        stub.on(|request| {
+            let text = "prompt is too long: 250000 tokens > 200000 maximum";
+            let noisy =
+                request.ends_with_results() || request.view().iter().any(|block| block == "U:<result>");
+            noisy.then(|| Reply::error(400, "invalid_request_error", text))
+        });
+        let failed = companion.run(&["send", "--wait", "--key", "k", "what is in the attic?"]).expect_code(1);
+        assert!(failed.stderr.contains("request --confirm REBUILD"), "{}", failed.stderr);
+        let before = companion.session();
+        companion.json(&["request", "--confirm", "REBUILD"]);
+        companion.wait_for_status("the session is rebuilt", |s| s["operation"]["status"] == "activated");
+        let reply = companion.run(&["send", "--wait", "--key", "k", "what is in the attic?"]).expect_code(0);
+        assert_eq!(reply.lines, ["The attic holds a drum."]);
+        assert_ne!(companion.session(), before);
+        assert_eq!(heard(companion, "what is in the attic?"), 1);
+        assert_eq!(stub.last_main().texts(Role::User).len(), 2);
+        assert!(companion.json(&["status"])["hold"].is_null());
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn a_pointer_changed_by_others_during_a_turn_counts_from_the_next_one_on() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let stub = &companion.world.stub;
+    let gate = Gate::new();
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    stub.on_text("slow", Reply::text("At last.").gate(&gate));
+    let runner = companion.start();
+    companion.say("hello");
+    let (old, foreign) = (companion.session(), "11111111-2222-4333-8444-555555555555");
+    let sandbox = &companion.world.sandbox;
+    fs::copy(sandbox.transcript(&old), sandbox.transcript(foreign)).unwrap();
+    companion.run(&["send", "--key", "s", "a slow one"]).expect_code(0);
+    gate.wait_reached(PATIENCE);
+    fs::write(sandbox.state().join("resume_session"), foreign).unwrap();
+    gate.open();
+    assert_eq!(
+        companion.run(&["send", "--wait", "--key", "s", "a slow one"]).expect_code(0).lines,
+        ["At last."]
+    );
+    assert_eq!(companion.session(), foreign, "what others wrote stays");
+    companion.say("hello again");
+    assert_eq!(stub.last_main().session(), Some(foreign));
+    assert_eq!(heard(&companion, "a slow one"), 0, "that was said in the other session");
+    companion.stop(runner);
+}

@@ -3,5 +3,7 @@
 mod conversation;
 mod failures;
 mod kills;
+mod mcp;
 mod operations;
 mod queue;
+mod tools;

@@ -89,11 +89,32 @@ impl StoreGuard {
         at: Timestamp,
         lifetime: Duration,
     ) -> Result<Operation, StoreError> {
-        let mut operation = self.load(id)?;
+        let operation = self.load(id)?;
         if !matches!(operation.status(), Status::Pending | Status::Verifying) {
             return Err(StoreError::NotPending { id, status: operation.status() });
         }
-        operation.consent = Some(Consent::new(plan_digest, by, at, lifetime));
+        self.agree(id, Consent::new(plan_digest, by, at, lifetime), at)
+    }
+
+    /// Records a yes to what the operation waits for: to the rebuild until it is switched, to the rollback while
+    /// that is pending.
+    ///
+    /// # Errors
+    /// As [`StoreGuard::confirm`].
+    pub fn agree(&self, id: OperationId, yes: Consent, at: Timestamp) -> Result<Operation, StoreError> {
+        let mut operation = self.load(id)?;
+        match operation.status() {
+            Status::Pending | Status::Verifying => operation.consent = Some(yes),
+            Status::RollbackPending => operation.rollback_consent = Some(yes),
+            status @ (Status::Scheduled
+            | Status::Running
+            | Status::Activating
+            | Status::Activated
+            | Status::RollbackScheduled
+            | Status::RolledBack
+            | Status::Failed
+            | Status::Cancelled) => return Err(StoreError::NotPending { id, status }),
+        }
         operation.updated_at = at;
         self.save(&mut operation)?;
         Ok(operation)

@@ -3,6 +3,7 @@
 use kael_core::config::{ClaudeConfig, Config};
 use kael_core::ids::SessionId;
 
+use crate::mcp::offer;
 use crate::queue::{Invocation, Route};
 
 use super::marked::MARKER;
@@ -60,7 +61,46 @@ pub fn arguments(config: &Config, invocation: &Invocation) -> Vec<String> {
         out.extend(["--resume-session-at".to_owned(), row.clone()]);
     }
     out.extend(config.claude.args.iter().cloned());
+    offer_tools(&mut out, config);
     out
+}
+
+/// Adds our MCP server, beside those that the user has, and allows its tools: with the ones allowed elsewhere in the
+/// arguments in one flag, since not every version adds several up.
+fn offer_tools(arguments: &mut Vec<String>, config: &Config) {
+    let mut allowed = take_allowed(arguments);
+    for tool in offer::allowed(config.runner.consent) {
+        if !allowed.contains(&tool) {
+            allowed.push(tool);
+        }
+    }
+    arguments.extend(["--mcp-config".to_owned(), offer::config_json(config, offer::program())]);
+    arguments.push("--allowedTools".to_owned());
+    arguments.extend(allowed);
+}
+
+/// Takes every `--allowedTools` with its values out. A value ends where the next flag begins.
+fn take_allowed(arguments: &mut Vec<String>) -> Vec<String> {
+    let mut allowed = Vec::new();
+    let mut kept = Vec::new();
+    let mut within = false;
+    for argument in arguments.drain(..) {
+        let (flag, inline) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value)),
+            None => (argument.as_str(), None),
+        };
+        if matches!(flag, "--allowedTools" | "--allowed-tools") {
+            within = true;
+            allowed.extend(inline.map(str::to_owned));
+        } else if within && !argument.starts_with('-') {
+            allowed.push(argument);
+        } else {
+            within = false;
+            kept.push(argument);
+        }
+    }
+    *arguments = kept;
+    allowed
 }
 
 fn printing(arguments: &[String]) -> bool {
@@ -98,4 +138,27 @@ pub fn environment(claude: &ClaudeConfig, invocation: &Invocation) -> Vec<(Strin
         set("CLAUDE_CODE_RESUME_INTERRUPTED_TURN", "1".to_owned());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_allowed_in_several_places_are_taken_together() {
+        let line = [
+            "--resume",
+            "x",
+            "--allowedTools",
+            "Bash(git log, y)",
+            "Read",
+            "-p",
+            "--allowed-tools=Edit",
+            "--model",
+            "m",
+        ];
+        let mut arguments: Vec<String> = line.map(str::to_owned).to_vec();
+        assert_eq!(take_allowed(&mut arguments), ["Bash(git log, y)", "Read", "Edit"]);
+        assert_eq!(arguments, ["--resume", "x", "-p", "--model", "m"]);
+    }
 }

@@ -86,6 +86,8 @@ pub enum Command {
     Init(Init),
     /// Go on with a session that exists: set the pointer to it after a check
     Adopt(Adopt),
+    /// The MCP server on standard input and output: a model may look and ask, a human decides
+    Mcp,
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }

@@ -1,7 +1,7 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
-mod dirty;
+pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
 pub(crate) mod operations;
@@ -45,7 +45,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         return crate::standin::main(arguments.into_iter().skip(2).collect());
     }
     let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
-        vec![ORIGINAL.into(), "mcp".into()]
+        [ORIGINAL.into(), "mcp".into()].into_iter().chain(arguments.into_iter().skip(1)).collect()
     } else {
         arguments
     };
@@ -95,6 +95,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
+        Command::Mcp => crate::mcp::run(companion()?).map(done),
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)
@@ -154,4 +155,17 @@ fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
              model may ask with the tool thread_rebuild_request"
         ))),
     }
+}
+
+/// Logs go to standard error, from `level` on unless `KAEL_LOG` says otherwise: standard output belongs to fronts and
+/// protocols.
+pub(crate) fn start_logging(level: &str) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
 }

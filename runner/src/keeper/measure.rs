@@ -107,7 +107,7 @@ impl Keeper {
     }
 
     fn began(&self, session: SessionId) -> Result<bool, CliError> {
-        let begun = self.queue.all_invocations()?.iter().any(|run| run.session == session && run.new_session);
+        let begun = self.queue.sessions_run(true)?.contains(&session);
         let rebuilt = self.store.list()?.operations.iter().any(|op| {
             op.state().was_activated() && op.state().candidate().is_some_and(|c| c.session == session)
         });
@@ -157,6 +157,7 @@ impl Keeper {
             self.confirm(operation.id, "rebuild = \"auto\"", None)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
+            self.asked = Some((operation.id, operation.status()));
             lines.push(format!("a rebuild is due: {}", reasons.join("; ")));
             lines.extend(figures(&plan));
             lines.push(format!(
@@ -194,6 +195,10 @@ impl Keeper {
         if matches!(operation.state(), OpState::Activated(_)) {
             self.queue.clear(Setting::Ledger)?;
             self.queue.clear(Setting::Told)?;
+            if self.queue.open_turn()?.is_some() {
+                // What kept the open turn from being answered may be mended now.
+                self.queue.clear(Setting::Hold)?;
+            }
         } else if matches!(operation.state(), OpState::RolledBack { .. }) {
             self.queue.clear(Setting::Ledger)?;
             // The human has just gone back: the old level is no reason to ask again at once.
@@ -218,7 +223,7 @@ impl Keeper {
         let root = verification["root"].as_str().map(str::to_owned);
         let estimated = verification["estimated_tokens"].as_u64().unwrap_or(0);
         let measured = receipt.first_usage.map(|usage| usage.input());
-        let whole = receipt.chain_root == root;
+        let whole = receipt.chain_root(&self.companion.transcript(session))? == root;
         let plausible = match measured {
             Some(measured) if estimated > 0 => measured * 2 >= estimated && measured <= estimated * 2,
             _ => true,
@@ -230,7 +235,7 @@ impl Keeper {
             "estimated_tokens": estimated,
         });
         operation.verification = Some(verification);
-        for front in self.fronts_of(receipt)? {
+        for front in self.queue.fronts_answered_last()? {
             let at = self.now();
             operation.inbound_confirmed.entry(front).or_insert(at);
         }
@@ -250,16 +255,6 @@ impl Keeper {
              leave the new session with `kael-runner pointer set` (before it was {before})"
         ))?;
         Ok(Some(what))
-    }
-
-    fn fronts_of(&self, receipt: &Receipt) -> Result<Vec<String>, CliError> {
-        // The turn that was answered last is the one whose receipt this is.
-        if receipt.row_line.is_none() {
-            return Ok(Vec::new());
-        }
-        let last = self.queue.all_invocations()?.into_iter().next_back();
-        let Some(last) = last else { return Ok(Vec::new()) };
-        Ok(self.queue.messages_of(last.turn)?.into_iter().map(|message| message.front).collect())
     }
 }
 

@@ -38,7 +38,8 @@ impl Keeper {
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                self.confirm(id, text("by"), arguments["digest"].as_str())?;
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                    == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
                 match operation.state() {
@@ -46,6 +47,7 @@ impl Keeper {
                         Err(CliError::new(ErrorKind::Conflict, line))
                     }
                     OpState::Failed { .. } => Err(CliError::refused(line)),
+                    OpState::Activated(_) if rollback => Err(CliError::refused(line)),
                     _ => Ok(shown(&operation, &line)),
                 }
             }
@@ -67,7 +69,7 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id)?;
+                let operation = self.roll_back(id, "a human")?;
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -102,7 +104,11 @@ impl Keeper {
             return Ok(self.store.load(parse_operation(id)?)?.id);
         }
         let found = match wanted {
-            Status::Activated => self.store.newest_activated()?,
+            // A rollback that somebody asked for already is the one that is meant.
+            Status::Activated => match self.store.active()? {
+                Some(active) if active.status() == Status::RollbackPending => Some(active),
+                _ => self.store.newest_activated()?,
+            },
             // A yes or a no may also be about a proved candidate or a rollback.
             Status::Pending => self.pending_operation()?,
             _ => self.store.active()?.filter(|op| op.status() == wanted),

@@ -101,6 +101,7 @@ impl Keeper {
     /// answer they still write is a receipt, then they are ended and the transcript is read.
     pub(super) fn settle_leftovers(&mut self) -> Result<Vec<String>, CliError> {
         let mut told = Vec::new();
+        self.queue.give_back_held()?;
         for invocation in self.queue.unresolved_invocations()? {
             self.await_orphans(&invocation);
             let line = match self.settle_run(&invocation, &None)? {

@@ -23,7 +23,7 @@ pub use inbox::{Accepted, Message, MessageState, NewMessage};
 pub use outbox::{Reply, ReplyPart};
 pub use requests::{Request, RequestKind};
 pub use settings::{Hold, Setting};
-pub use turns::{Ending, Invocation, Route, Turn, TurnState};
+pub use turns::{Ending, Invocation, Route, SentRow, Turn, TurnState};
 
 /// What can go wrong with the queue's file.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! Turns (frozen batches of messages) and the invocations that try to get them answered.
 
+use std::collections::HashSet;
+
 use kael_core::clock::Timestamp;
 use kael_core::ids::{InvocationId, SessionId};
 use rusqlite::{OptionalExtension, Row, params};
@@ -73,6 +75,17 @@ pub enum Ending {
 }
 
 stored_word!(Ending, "ending", { Answered => "answered", Unanswered => "unanswered" });
+
+/// A row of the conversation that is ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentRow {
+    /// The turn it belongs to.
+    pub turn: i64,
+    /// Its uuid.
+    pub row_uuid: String,
+    /// It is a note of ours and not the human's message.
+    pub note: bool,
+}
 
 /// One recorded run of `claude -p`, written down before the process exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,7 +258,43 @@ impl Queue {
         })
     }
 
-    /// Every invocation ever recorded, oldest first: what rows of a transcript are ours.
+    /// Every row that was ever sent, oldest first: cheap enough to read after each turn for years.
+    pub fn sent_rows(&self) -> Result<Vec<SentRow>, QueueError> {
+        self.doing("read the rows sent", |c| {
+            c.prepare_cached("SELECT turn, row_uuid, note FROM invocations ORDER BY started_at, rowid")?
+                .query_map([], |row| {
+                    Ok(SentRow {
+                        turn: row.get("turn")?,
+                        row_uuid: row.get("row_uuid")?,
+                        note: row.get("note")?,
+                    })
+                })?
+                .collect()
+        })
+    }
+
+    /// The sessions that invocations ran in; only those they began, if asked so.
+    pub fn sessions_run(&self, only_begun: bool) -> Result<HashSet<SessionId>, QueueError> {
+        self.doing("read the sessions", |c| {
+            c.prepare_cached("SELECT DISTINCT session FROM invocations WHERE new_session OR NOT ?1")?
+                .query_map([only_begun], |row| parsed(row, "session"))?
+                .collect()
+        })
+    }
+
+    /// The fronts of the turn that was answered last.
+    pub fn fronts_answered_last(&self) -> Result<Vec<String>, QueueError> {
+        self.doing("read the last turn", |c| {
+            c.prepare_cached(
+                "SELECT DISTINCT front FROM messages
+                 WHERE turn = (SELECT id FROM turns WHERE state = ?1 ORDER BY ended_at DESC, id DESC LIMIT 1)",
+            )?
+            .query_map([TurnState::Answered], |row| row.get(0))?
+            .collect()
+        })
+    }
+
+    /// Every invocation ever recorded, oldest first, with all it sent.
     pub fn all_invocations(&self) -> Result<Vec<Invocation>, QueueError> {
         self.doing("read the invocations", |c| {
             c.prepare_cached("SELECT * FROM invocations ORDER BY started_at, rowid")?

@@ -46,8 +46,8 @@ pub enum Decision {
 }
 
 /// Decides. Requests come before anything else, for somebody waits for them; an operation comes
-/// before the next turn, so that what was confirmed is what is rebuilt; and no operation starts
-/// while a turn is open, because its row may stand unanswered in the session.
+/// before the next turn, or the next attempt of an open one, so that what was confirmed is what is
+/// rebuilt. No invocation is unresolved here: the loop decides between them.
 #[must_use]
 pub fn decide(view: &View, now: Timestamp) -> Decision {
     if view.stopping {
@@ -59,9 +59,7 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     if view.question_expires_at.is_some_and(|at| at <= now) {
         return Decision::Expire;
     }
-    if let Some(operation) = view.confirmed_operation
-        && !view.open_turn
-    {
+    if let Some(operation) = view.confirmed_operation {
         return Decision::Operate(operation);
     }
     let blocked = view.paused || view.held;
@@ -80,9 +78,7 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
 #[must_use]
 pub fn idle(view: &View) -> bool {
     let work = view.open_turn || view.queued > 0;
-    !view.request
-        && (view.confirmed_operation.is_none() || view.open_turn)
-        && (!work || view.paused || view.held)
+    !view.request && view.confirmed_operation.is_none() && (!work || view.paused || view.held)
 }
 
 #[cfg(test)]
@@ -120,13 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_starts_over_an_open_turn() {
-        let view =
-            View { confirmed_operation: Some(OperationId::generate()), open_turn: true, ..View::default() };
-        assert_eq!(decide(&view, at(5)), Decision::Turn);
-        let held = View { held: true, ..view };
+    fn a_hold_keeps_turns_back_and_not_what_may_mend_it() {
+        let held = View { held: true, open_turn: true, ..View::default() };
         assert_eq!(decide(&held, at(5)), Decision::Wait(None));
         assert!(idle(&held));
+        let operation = OperationId::generate();
+        let mended = View { confirmed_operation: Some(operation), ..held };
+        assert_eq!(decide(&mended, at(5)), Decision::Operate(operation));
+        assert!(!idle(&mended));
     }
 
     #[test]

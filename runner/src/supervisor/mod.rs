@@ -124,6 +124,9 @@ impl Supervisor {
                     self.ring_waiting();
                 }
                 Decision::Wait(until) => {
+                    for line in self.keeper.new_question()? {
+                        tracing::info!("{line}");
+                    }
                     if self.until_idle && idle(&view) {
                         return self.leave_idle();
                     }

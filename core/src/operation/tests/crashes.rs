@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 use crate::disk::{Fault, FaultPlan, Lose, When, every_stop, scratch};
@@ -290,7 +291,7 @@ fn only_the_newest_activated_operation_is_rolled_back_and_a_crash_in_it_is_recov
         let back = |disk: &Disk, operation: &mut Operation| -> Result<(), Box<dyn std::error::Error>> {
             let guard = OpStore::open(&world.state, disk.clone())?.lock()?;
             if operation.status() == Status::Activated {
-                *operation = guard.request_rollback(operation.id, "I liked it better", at(10))?;
+                *operation = guard.request_rollback(operation.id, "I liked it better", None, at(10))?;
             }
             if operation.status() == Status::RollbackPending {
                 guard.advance(operation, &OpEvent::Scheduled, at(11))?;
@@ -345,13 +346,28 @@ fn a_rollback_names_the_newest_and_can_be_taken_back() {
     ] {
         guard.advance(&mut second, &event, at(50)).unwrap();
     }
-    let error = guard.request_rollback(first.id, "no", at(60)).unwrap_err();
+    let error = guard.request_rollback(first.id, "no", None, at(60)).unwrap_err();
     assert!(error.to_string().contains(&format!("that is {}", second.id)), "{error}");
-    let asked = guard.request_rollback(second.id, "yes", at(60)).unwrap();
+    let asked = guard.request_rollback(second.id, "yes", None, at(60)).unwrap();
     assert_eq!(asked.status(), Status::RollbackPending);
+    assert_eq!(
+        (asked.waits_since(), asked.yes()),
+        (at(60), None),
+        "the yes to the rebuild is none to the rollback"
+    );
+    assert_eq!(asked.rollback_verdict(at(60)), ConsentVerdict::Missing);
+    let hour = Duration::from_secs(3600);
+    let agreed = guard.agree(second.id, Consent::without_plan("ada", at(60), hour), at(60)).unwrap();
+    assert!(matches!(agreed.rollback_verdict(at(61)), ConsentVerdict::Given { .. }));
+    assert!(matches!(agreed.rollback_verdict(at(3660)), ConsentVerdict::Expired { .. }));
     assert!(matches!(guard.request(wish("x"), at(61)), Err(StoreError::Active { .. })));
     assert_eq!(guard.cancel(second.id, at(62)).unwrap().status(), Status::Activated);
     assert!(matches!(guard.cancel(second.id, at(63)), Err(StoreError::Illegal(_))));
+    let again = guard.request_rollback(second.id, "once more", None, at(64)).unwrap();
+    assert_eq!(again.yes(), None, "an earlier yes was to an earlier wish");
+    guard.cancel(second.id, at(65)).unwrap();
+    let late = guard.agree(second.id, Consent::without_plan("ada", at(66), hour), at(66)).unwrap_err();
+    assert!(matches!(late, StoreError::NotPending { .. }));
 }
 
 #[test]
