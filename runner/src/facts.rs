@@ -17,11 +17,12 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
     let mut own = OwnRows::default();
     let all = queue.all_invocations()?;
     let open = queue.open_turn()?.map(|turn| turn.id);
+    let taken_out = queue.taken_out()?;
     for (at, invocation) in all.iter().enumerate() {
         let row = invocation.row_uuid.clone();
         if invocation.note {
             own.notes.insert(row);
-        } else if superseded(invocation, &all[at + 1..]) {
+        } else if taken_out.contains(&invocation.turn) || superseded(invocation, &all[at + 1..]) {
             own.abandoned.insert(row);
         } else {
             if open == Some(invocation.turn) {

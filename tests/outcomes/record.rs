@@ -22,14 +22,11 @@ struct Case {
     seed: fn() -> Reply,
 }
 
-const PLAIN: Case =
-    Case { name: "", args: &[], env: &[], reply: || None, seed: || Reply::text("seeded") };
+const PLAIN: Case = Case { name: "", args: &[], env: &[], reply: || None, seed: || Reply::text("seeded") };
 
 /// A subscription's login, made up: with it the CLI reads the limits in the headers.
-const SUBSCRIPTION: &[(&str, &str)] = &[
-    ("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-made-up"),
-    ("ANTHROPIC_API_KEY", ""),
-];
+const SUBSCRIPTION: &[(&str, &str)] =
+    &[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-made-up"), ("ANTHROPIC_API_KEY", "")];
 
 fn error(status: u16, kind: &str, message: &str) -> Option<Reply> {
     Some(Reply::error(status, kind, message))
@@ -67,7 +64,9 @@ const CASES: &[Case] = &[
     Case { name: "rate-limit", reply: || error(429, "rate_limit_error", "Too many requests"), ..PLAIN },
     Case {
         name: "rate-limit-retry-after",
-        reply: || error(429, "rate_limit_error", "Too many requests").map(|r| r.header("retry-after", "1800")),
+        reply: || {
+            error(429, "rate_limit_error", "Too many requests").map(|r| r.header("retry-after", "1800"))
+        },
         ..PLAIN
     },
     Case { name: "usage-limit-key", reply: || Some(limited()), ..PLAIN },
@@ -101,7 +100,11 @@ const CASES: &[Case] = &[
         },
         ..PLAIN
     },
-    Case { name: "too-large", reply: || error(413, "request_too_large", "Request exceeds the maximum size"), ..PLAIN },
+    Case {
+        name: "too-large",
+        reply: || error(413, "request_too_large", "Request exceeds the maximum size"),
+        ..PLAIN
+    },
     Case {
         name: "broken-history",
         reply: || {
@@ -132,27 +135,31 @@ const CASES: &[Case] = &[
         reply: || Some(Reply::text("as far as I").stop_reason("model_context_window_exceeded")),
         ..PLAIN
     },
-    Case {
-        name: "max-tokens",
-        reply: || Some(Reply::text("and so on").stop_reason("max_tokens")),
-        ..PLAIN
-    },
+    Case { name: "max-tokens", reply: || Some(Reply::text("and so on").stop_reason("max_tokens")), ..PLAIN },
     Case {
         name: "max-turns",
         args: &["--max-turns", "1"],
-        reply: || Some(Reply::text("I look.").and_tool("Bash", json!({"command": "echo hi", "description": "x"}))),
+        reply: || {
+            Some(Reply::text("I look.").and_tool("Bash", json!({"command": "echo hi", "description": "x"})))
+        },
         ..PLAIN
     },
     Case {
         name: "budget",
         args: &["--max-budget-usd", "0.000001"],
-        reply: || Some(Reply::text("I look.").and_tool("Bash", json!({"command": "echo hi", "description": "x"}))),
+        reply: || {
+            Some(Reply::text("I look.").and_tool("Bash", json!({"command": "echo hi", "description": "x"})))
+        },
         ..PLAIN
     },
     Case { name: "budget-text", args: &["--max-budget-usd", "0.000001"], ..PLAIN },
     Case {
         name: "denied",
-        reply: || Some(Reply::text("I write.").and_tool("Write", json!({"file_path": "/nowhere/x", "content": "x"}))),
+        reply: || {
+            Some(
+                Reply::text("I write.").and_tool("Write", json!({"file_path": "/nowhere/x", "content": "x"})),
+            )
+        },
         ..PLAIN
     },
     Case {
@@ -185,7 +192,10 @@ fn recording(world: &World, outcome: &Outcome, asked: usize) -> Value {
     for (pattern, mask) in [
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "00000000-0000-4000-8000-000000000000"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:1"),
-        (r#""(duration_ms|duration_api_ms|ttft_ms|ttft_stream_ms|time_to_request_ms|retry_delay_ms)":[\d.]+"#, r#""$1":1"#),
+        (
+            r#""(duration_ms|duration_api_ms|ttft_ms|ttft_stream_ms|time_to_request_ms|retry_delay_ms)":[\d.]+"#,
+            r#""$1":1"#,
+        ),
         (r#"_bytes":\d+"#, r#"_bytes":1"#),
     ] {
         text = regex::Regex::new(pattern).unwrap().replace_all(&text, mask).into_owned();
@@ -212,14 +222,18 @@ fn telling(mut line: Value) -> Option<Value> {
 }
 
 fn file(version: &str, name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/outcomes").join(version).join(format!("{name}.json"))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/fixtures/outcomes")
+        .join(version)
+        .join(format!("{name}.json"))
 }
 
 /// Fields by which a run is classified; figures and texts of the stub's are not among them.
 fn essence(recording: &Value) -> Value {
     let lines = recording["lines"].as_array().unwrap();
     let result = lines.iter().find(|line| line["type"] == "result");
-    let fields = ["subtype", "is_error", "api_error_status", "terminal_reason", "stop_reason", "result", "errors"];
+    let fields =
+        ["subtype", "is_error", "api_error_status", "terminal_reason", "stop_reason", "result", "errors"];
     json!({
         "exit": recording["exit"],
         "result": result.map(|r| fields.iter().map(|f| ((*f).to_owned(), r[*f].clone())).collect::<Value>()),

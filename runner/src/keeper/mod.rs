@@ -5,6 +5,9 @@
 //! Synchronous: the supervisor adds the waiting.
 
 mod attempt;
+mod dead;
+mod emergency;
+mod limits;
 mod measure;
 mod operations;
 mod outcome;
@@ -26,6 +29,7 @@ use crate::supervisor::View;
 pub use attempt::Next;
 pub use measure::{baseline, figures};
 pub use operations::outcome_line;
+pub use outcome::Kind;
 pub use settle::Settled;
 
 /// A companion under our lock.
@@ -93,6 +97,7 @@ impl Keeper {
             question_expires_at: pending.filter(|op| op.consent.is_none()).map(|op| self.expiry(&op)),
             paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
             held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),
+            mends_open_turn: self.mends_open_turn()?,
             open_turn: self.queue.open_turn()?.is_some(),
             queued: queued.len(),
             debounced_at: youngest_remote.map(|at| at.after(debounce)),

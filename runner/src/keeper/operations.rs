@@ -9,7 +9,7 @@ use kael_core::operation::{
     WorkerError,
 };
 use kael_core::pointer::PointerValue;
-use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
+use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
 use kael_core::switch::LiveProcesses;
 
 use crate::claude::live;
@@ -51,11 +51,20 @@ impl Keeper {
             source_session: session,
             new_session: SessionId::generate(),
             operation,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &self.rebuild_settings()?,
             rules: &extract_rules(config),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
+    }
+
+    fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
+        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        if self.mends_open_turn()? {
+            // What frees little is worth it when nothing else lets the conversation go on.
+            settings.min_gain_percent = 0;
+        }
+        Ok(settings)
     }
 
     pub(super) fn current_session(&self) -> Result<SessionId, CliError> {
@@ -135,7 +144,7 @@ impl Keeper {
     /// Freezes, plans, builds and proves.
     pub fn prepare(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
-        self.refuse_over_open_turn()?;
+        self.refuse_unless_it_mends()?;
         self.with_worker(|worker| Ok(worker.prepare(&mut operation)?))?;
         Ok(operation)
     }
@@ -143,7 +152,7 @@ impl Keeper {
     /// Makes the proved candidate current.
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
-        self.refuse_over_open_turn()?;
+        self.refuse_unless_it_mends()?;
         match self.with_worker(|worker| Ok(worker.activate(&mut operation)))? {
             Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
             Err(error @ WorkerError::Interrupted { .. }) => {
@@ -167,6 +176,10 @@ impl Keeper {
         self.with_worker(|worker| Ok(worker.roll_back(&mut operation)?))?;
         self.after_switch(&operation)?;
         Ok(operation)
+    }
+
+    fn refuse_unless_it_mends(&self) -> Result<(), CliError> {
+        if self.mends_open_turn()? { Ok(()) } else { self.refuse_over_open_turn() }
     }
 
     /// A row of an open turn may stand unanswered in the session, or its process may still run.
@@ -194,6 +207,7 @@ impl Keeper {
         let ours: HashSet<SessionId> =
             self.queue.all_invocations()?.into_iter().map(|invocation| invocation.session).collect();
         let live = LiveOn { project_dir: &config.project_dir };
+        let settings = self.rebuild_settings()?;
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -202,7 +216,7 @@ impl Keeper {
             clock: companion.clock.as_ref(),
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &settings,
             rules: &extract_rules(config),
             own: &own,
             evidence: &evidence,
