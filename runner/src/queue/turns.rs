@@ -418,7 +418,7 @@ impl Queue {
     }
 
     /// The turns whose rows are on branches that the conversation has left.
-    pub fn taken_out(&self) -> Result<std::collections::HashSet<i64>, QueueError> {
+    pub fn taken_out(&self) -> Result<HashSet<i64>, QueueError> {
         self.doing("read the dead turns", |c| {
             c.prepare_cached("SELECT id FROM turns WHERE taken_out = 1")?
                 .query_map([], |row| row.get(0))?

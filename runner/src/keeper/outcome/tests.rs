@@ -65,7 +65,9 @@ fn plain(result: Option<ResultLine>) -> Ended {
 }
 
 fn there() -> Receipt {
-    Receipt { after: After::ApiErrorOnly { status: None, text: String::new() }, ..Receipt::absent() }
+    let mut receipt = Receipt::absent();
+    receipt.after = After::ApiErrorOnly { status: None, text: String::new() };
+    receipt
 }
 
 fn means(run: &Ended) -> Outcome {
