@@ -9,6 +9,8 @@ mod offline;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod start;
+#[cfg(test)]
 mod stub_suite;
 #[cfg(test)]
 mod stubs;

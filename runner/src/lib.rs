@@ -7,9 +7,11 @@
 pub mod claude;
 pub mod cli;
 pub mod companion;
+pub mod demo;
 pub mod doorbell;
 pub mod envelope;
 pub mod facts;
+pub mod init;
 pub mod keeper;
 pub mod mcp;
 pub mod queue;

@@ -1,12 +1,11 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
-mod demo;
 pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
-mod operations;
-mod output;
+pub(crate) mod operations;
+pub(crate) mod output;
 pub(crate) mod plan;
 mod pointer;
 mod run;
@@ -81,7 +80,16 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     let done = |()| ExitCode::SUCCESS;
     let companion = || find_companion(global, original);
     match command {
-        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Demo(args) => crate::demo::run(&args.into()).map(done),
+        Command::Init(args) => {
+            refuse_inside_invocation("init")?;
+            crate::init::run(&args.options(global.config.clone())?)
+        }
+        Command::Adopt(args) => {
+            refuse_inside_invocation("adopt")?;
+            let session = Companion::session(&args.session)?;
+            crate::init::adopt::run(&companion()?, session, &output).map(done)
+        }
         Command::Run(args) => run::run(companion()?, &args).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),

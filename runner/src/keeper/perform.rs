@@ -144,15 +144,16 @@ impl Keeper {
             );
         }
         let now = self.now();
+        let by = arguments["by"].as_str().unwrap_or("pointer set");
         let pointer = &self.companion.pointer;
         if pointer.read().is_ok_and(|value| value == PointerValue::Session(new)) {
             return Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": false }));
         }
         if arguments["expected"] == "anything" {
             // A human's word mends a broken pointer, too; what it said is kept beside it.
-            pointer.set_over(new, "pointer set", now)?;
+            pointer.set_over(new, by, now)?;
         } else {
-            pointer.set(PointerValue::from(session("expected")?), new, "pointer set", now)?;
+            pointer.set(PointerValue::from(session("expected")?), new, by, now)?;
         }
         self.queue.clear(Setting::Ledger)?;
         Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": true }))

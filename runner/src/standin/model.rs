@@ -64,7 +64,12 @@ impl Model {
     pub(super) fn ask(&self, request: &Value, listener: &mut Listener<'_>) -> Result<Value, Failure> {
         match self {
             Self::Http(http) => http.ask(request, listener),
-            Self::Brain => Ok(think(request)),
+            Self::Brain => {
+                if brain::takes_its_time(request) {
+                    std::thread::sleep(patience());
+                }
+                Ok(think(request))
+            }
         }
     }
 
@@ -75,6 +80,12 @@ impl Model {
             Self::Brain => "the brain",
         }
     }
+}
+
+/// How long the mind thinks when it is asked to take its time: `KAEL_STANDIN_PATIENCE_MS`, else three seconds.
+fn patience() -> Duration {
+    let given = std::env::var("KAEL_STANDIN_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
+    Duration::from_millis(given.unwrap_or(3000))
 }
 
 fn think(request: &Value) -> Value {
