@@ -7,6 +7,8 @@ mod conformance;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod outcomes;
+#[cfg(test)]
 mod start;
 #[cfg(test)]
 mod stub_suite;

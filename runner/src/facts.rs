@@ -17,14 +17,16 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
     let mut own = OwnRows::default();
     let all = queue.sent_rows()?;
     let open = queue.open_turn()?.map(|turn| turn.id);
+    let taken_out = queue.taken_out()?;
     // The last uuid under which a turn's words were sent; earlier ones stand on branches that were left.
     let last: HashMap<i64, &String> =
         all.iter().filter(|sent| !sent.note).map(|sent| (sent.turn, &sent.row_uuid)).collect();
     for sent in &all {
         let row = sent.row_uuid.clone();
+        let left = last.get(&sent.turn).is_some_and(|last| **last != row);
         if sent.note {
             own.notes.insert(row);
-        } else if last.get(&sent.turn).is_some_and(|last| **last != row) {
+        } else if left || taken_out.contains(&sent.turn) {
             own.abandoned.insert(row);
         } else {
             if open == Some(sent.turn) {

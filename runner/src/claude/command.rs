@@ -1,7 +1,7 @@
 //! The command line and environment of one invocation (DESIGN 9 "Invocation").
 
 use kael_core::config::{ClaudeConfig, Config};
-use kael_core::ids::SessionId;
+use kael_core::ids::{InvocationId, SessionId};
 
 use crate::mcp::offer;
 use crate::queue::{Invocation, Route};
@@ -120,10 +120,20 @@ fn begin_instead_of_resume(arguments: &mut [String], session: &SessionId) {
 /// The variables set over the inherited environment.
 #[must_use]
 pub fn environment(claude: &ClaudeConfig, invocation: &Invocation) -> Vec<(String, String)> {
+    let mut out = environment_of(claude, invocation.id);
+    if invocation.route == Route::ResumeInterrupted {
+        out.push(("CLAUDE_CODE_RESUME_INTERRUPTED_TURN".to_owned(), "1".to_owned()));
+    }
+    out
+}
+
+/// The same for a run that is no turn.
+#[must_use]
+pub fn environment_of(claude: &ClaudeConfig, invocation: InvocationId) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> =
         claude.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut set = |name: &str, value: String| out.push((name.to_owned(), value));
-    set(MARKER, invocation.id.to_string());
+    set(MARKER, invocation.to_string());
     // Else a refused login is retried for three minutes (facts 5).
     set("CLAUDE_CODE_MAX_RETRIES", claude.max_retries.to_string());
     if !claude.auto_compact {
@@ -133,9 +143,6 @@ pub fn environment(claude: &ClaudeConfig, invocation: &Invocation) -> Vec<(Strin
     if !claude.mentions {
         // Without it `@path` in a message reads that file into the conversation (facts 12).
         set("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1".to_owned());
-    }
-    if invocation.route == Route::ResumeInterrupted {
-        set("CLAUDE_CODE_RESUME_INTERRUPTED_TURN", "1".to_owned());
     }
     out
 }

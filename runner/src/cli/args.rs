@@ -51,6 +51,8 @@ pub enum Command {
     Send(Send),
     /// What the runner, its queue and its operation are doing
     Status(Status),
+    /// What turns have cost, by day and session, and what rebuilding has saved
+    Usage(Usage),
     /// Check that everything a companion needs is in place
     Doctor,
     /// How dirty the session is
@@ -126,6 +128,14 @@ pub struct Status {
     /// An operation instead of the whole [default: the latest one is shown]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+}
+
+/// Arguments of `usage`.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// How many days to look back
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub days: u64,
 }
 
 /// Which transcript.

@@ -11,6 +11,7 @@ mod pointer;
 mod run;
 mod send;
 pub mod status;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -92,6 +93,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Run(args) => run::run(companion()?, &args).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
+        Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),

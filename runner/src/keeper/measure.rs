@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::claude::process::Ended;
 use crate::cli::error::CliError;
 use crate::facts;
-use crate::queue::{Queue, Setting};
+use crate::queue::{HeldUntil, Queue, Setting};
 use crate::settings::{Measured, budgets, extract_rules};
 use crate::versions;
 
@@ -193,6 +193,7 @@ impl Keeper {
     /// After the pointer moved: what was measured belongs to another session.
     pub(super) fn after_switch(&mut self, operation: &Operation) -> Result<(), CliError> {
         if matches!(operation.state(), OpState::Activated(_)) {
+            self.end_hold(HeldUntil::Rebuild)?;
             self.queue.clear(Setting::Ledger)?;
             self.queue.clear(Setting::Told)?;
             if self.queue.open_turn()?.is_some() {

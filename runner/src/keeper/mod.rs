@@ -5,6 +5,9 @@
 //! Synchronous: the supervisor adds the waiting.
 
 mod attempt;
+mod dead;
+mod emergency;
+mod limits;
 mod measure;
 mod operations;
 mod outcome;
@@ -26,6 +29,7 @@ use crate::supervisor::View;
 pub use attempt::Next;
 pub use measure::{baseline, figures};
 pub use operations::outcome_line;
+pub use outcome::Kind;
 pub use settle::Settled;
 
 /// A companion under our lock.

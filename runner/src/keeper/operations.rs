@@ -8,7 +8,7 @@ use kael_core::operation::{
     Worker, WorkerError,
 };
 use kael_core::pointer::PointerValue;
-use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
+use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
 use kael_core::switch::LiveProcesses;
 use kael_core::transcript::receipt::After;
 
@@ -88,11 +88,20 @@ impl Keeper {
             source_session: session,
             new_session: SessionId::generate(),
             operation,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &self.rebuild_settings()?,
             rules: &extract_rules(config),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
+    }
+
+    fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
+        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        if self.mends_open_turn()? {
+            // What frees little is worth it when nothing else lets the conversation go on.
+            settings.min_gain_percent = 0;
+        }
+        Ok(settings)
     }
 
     pub(super) fn current_session(&self) -> Result<SessionId, CliError> {
@@ -296,6 +305,7 @@ impl Keeper {
         };
         let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
+        let settings = self.rebuild_settings()?;
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -304,7 +314,7 @@ impl Keeper {
             clock: companion.clock.as_ref(),
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &settings,
             rules: &extract_rules(config),
             own: &own,
             evidence: &evidence,

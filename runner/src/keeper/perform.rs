@@ -162,6 +162,7 @@ impl Keeper {
     fn retry(&mut self) -> Result<Value, CliError> {
         let held = self.queue.get::<Hold>(Setting::Hold)?.is_some();
         self.queue.clear(Setting::Hold)?;
+        self.queue.clear(Setting::NextRetry)?;
         let turn = self.queue.open_turn()?;
         if let Some(turn) = &turn {
             self.queue.forgive(turn.id)?;
@@ -178,8 +179,9 @@ impl Keeper {
         let Some(turn) = self.queue.open_turn()? else {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
-        self.queue.give_up(turn.id, "given up by a human", self.now())?;
+        self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
         self.queue.clear(Setting::Hold)?;
+        self.queue.clear(Setting::NextRetry)?;
         Ok(json!({
             "schema": 1,
             "ok": true,

@@ -18,6 +18,8 @@ pub struct View {
     pub held: bool,
     /// A turn that is not answered yet.
     pub open_turn: bool,
+    /// When a throw-away run finds out whether the reason of the hold is gone.
+    pub probe_at: Option<Timestamp>,
     /// The open turn is not to be tried again before this.
     pub retry_at: Option<Timestamp>,
     /// Messages that may form the next turn.
@@ -39,6 +41,8 @@ pub enum Decision {
     Operate(OperationId),
     /// Withdraw the question that has run out.
     Expire,
+    /// Find out whether the login works again.
+    Probe,
     /// Try to get the open turn, or a new one, answered.
     Turn,
     /// Wait for a ring, or until then.
@@ -62,8 +66,12 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     if let Some(operation) = view.confirmed_operation {
         return Decision::Operate(operation);
     }
+    if view.held && !view.paused && view.probe_at.is_some_and(|at| at <= now) {
+        return Decision::Probe;
+    }
     let blocked = view.paused || view.held;
-    let not_before = if view.open_turn { view.retry_at } else { view.debounced_at };
+    // A limit or a breaker holds back new turns, too.
+    let not_before = if view.open_turn { view.retry_at } else { view.debounced_at.max(view.retry_at) };
     if !blocked && (view.open_turn || view.queued > 0) {
         match not_before {
             Some(at) if at > now => {}
@@ -71,7 +79,8 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
         }
     }
     let wake = if blocked { None } else { not_before };
-    Decision::Wait([wake, view.question_expires_at].into_iter().flatten().min())
+    let probe = view.probe_at.filter(|_| view.held && !view.paused);
+    Decision::Wait([wake, probe, view.question_expires_at].into_iter().flatten().min())
 }
 
 /// Whether there is nothing left that this loop could do without somebody else acting first.
