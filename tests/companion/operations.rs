@@ -39,7 +39,10 @@ fn request_prepare_activate_and_rollback_by_hand() {
     let asked = companion.json(&["request", "--reason", "slow", "--confirm", "REBUILD"]);
     assert_eq!(asked["operation"]["status"], "pending");
     let again = companion.json(&["request", "--reason", "still slow"]);
-    assert_eq!(again["operation"]["operation_id"], asked["operation"]["operation_id"], "a second request joins");
+    assert_eq!(
+        again["operation"]["operation_id"], asked["operation"]["operation_id"],
+        "a second request joins"
+    );
     let prepared = companion.json(&["prepare"]);
     assert_eq!(prepared["operation"]["status"], "verifying", "{prepared:#}");
     assert_eq!(companion.session(), before, "preparing switches nothing");
@@ -52,7 +55,11 @@ fn request_prepare_activate_and_rollback_by_hand() {
     let rolled = companion.json(&["rollback-request", "--confirm", "ROLLBACK"]);
     assert_eq!(rolled["operation"]["status"], "rolled_back");
     assert_eq!(companion.session(), before);
-    assert!(companion.refused(&["rollback-request", "--confirm", "ROLLBACK"], 3).contains("no operation that is activated"));
+    assert!(
+        companion
+            .refused(&["rollback-request", "--confirm", "ROLLBACK"], 3)
+            .contains("no operation that is activated")
+    );
 }
 
 #[test]
@@ -87,10 +94,19 @@ fn a_source_that_is_written_to_after_preparing_is_not_switched() {
     let row = r#"{"type":"user","message":{"role":"user","content":"a foreign word"},"uuid":"f0000000-0000-4000-8000-000000000001","parentUuid":null,"timestamp":"2026-11-30T16:00:00.000Z"}"#;
     append(&current_transcript(&companion), &format!("{row}\n"));
     let error = companion.refused(&["activate"], 3);
-    assert!(error.contains("changed since it was frozen") && error.contains("bytes were appended"), "{error}");
+    assert!(
+        error.contains("changed since it was frozen") && error.contains("bytes were appended"),
+        "{error}"
+    );
     assert_eq!(companion.session(), before);
     let project = companion.world.sandbox.project_dir();
-    assert_eq!(fs::read_dir(project).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "jsonl")).count(), 1);
+    assert_eq!(
+        fs::read_dir(project)
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "jsonl"))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -102,7 +118,10 @@ fn a_pointer_changed_by_somebody_else_is_a_conflict_until_a_human_clears_it() {
     let pointer = companion.world.sandbox.state().join("resume_session");
     fs::write(&pointer, format!("{foreign}\n")).unwrap();
     let error = companion.refused(&["activate"], 4);
-    assert!(error.contains("session conflict") && error.contains(foreign) && error.contains("do not retry"), "{error}");
+    assert!(
+        error.contains("session conflict") && error.contains(foreign) && error.contains("do not retry"),
+        "{error}"
+    );
     assert_eq!(companion.session(), foreign, "the foreign value stays");
     let status = companion.run(&["status"]).expect_code(0).lines.join("\n");
     assert!(status.contains("find out who changed the session"), "{status}");
@@ -169,11 +188,16 @@ fn what_is_not_understood_blocks_the_rebuild_and_names_the_row() {
     let line = fs::read_to_string(&path).unwrap().lines().count();
     let outcome = companion.run(&["plan"]).expect_code(3);
     let text = outcome.lines.join("\n");
-    assert!(text.contains("BLOCKED") && text.contains(&format!("line {line}")) && text.contains("utterance"), "{text}");
+    assert!(
+        text.contains("BLOCKED") && text.contains(&format!("line {line}")) && text.contains("utterance"),
+        "{text}"
+    );
     let plan = companion.run(&["plan", "--json", "--candidate", "blocked.jsonl"]).expect_code(3);
     let plan: serde_json::Value = serde_json::from_str(&plan.lines.join("")).unwrap();
     assert_eq!(plan["ok"], false);
-    assert!(plan["candidate_path"].is_null() && !companion.world.sandbox.work().join("blocked.jsonl").exists());
+    assert!(
+        plan["candidate_path"].is_null() && !companion.world.sandbox.work().join("blocked.jsonl").exists()
+    );
     companion.json(&["request", "--confirm", "REBUILD"]);
     let error = companion.refused(&["prepare"], 3);
     assert!(error.contains("utterance"), "{error}");
@@ -199,7 +223,9 @@ fn an_idle_runner_sleeps() {
 
 #[test]
 fn a_candidate_file_is_a_session_that_the_cli_resumes() {
-    for subject in [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten() {
+    for subject in
+        [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten()
+    {
         let companion = dirty(subject);
         let session = "22222222-3333-4444-8555-666666666666";
         let path = companion.world.sandbox.transcript(session);
@@ -229,23 +255,53 @@ fn called_by_the_originals_name_it_answers_as_the_original() {
     };
     let doctor: serde_json::Value = serde_json::from_str(&run(&["doctor"]).lines.join("")).unwrap();
     for field in [
-        "ok", "project_dir", "project_dir_exists", "transcript_count", "state_dir", "claude_workdir",
-        "expected_project_dirname", "actual_project_dirname", "workdir_matches_project", "claude_binary", "tmux_target",
-        "tmux_available", "tmux_target_alive", "tmux_pane_command", "tmux_pane_pid", "active_operation",
+        "ok",
+        "project_dir",
+        "project_dir_exists",
+        "transcript_count",
+        "state_dir",
+        "claude_workdir",
+        "expected_project_dirname",
+        "actual_project_dirname",
+        "workdir_matches_project",
+        "claude_binary",
+        "tmux_target",
+        "tmux_available",
+        "tmux_target_alive",
+        "tmux_pane_command",
+        "tmux_pane_pid",
+        "active_operation",
     ] {
         assert!(doctor.get(field).is_some(), "{field} is missing in {doctor:#}");
     }
-    let dirty: serde_json::Value = serde_json::from_str(&run(&["dirty"]).expect_code(0).lines.join("")).unwrap();
+    let dirty: serde_json::Value =
+        serde_json::from_str(&run(&["dirty"]).expect_code(0).lines.join("")).unwrap();
     for field in [
-        "total_bytes", "categories", "preview_image_count", "original_image_view_count", "conversation_bytes",
-        "conversation_turns", "noise_ratio", "dirty_budget_bytes", "should_rebuild", "reasons", "source_path",
+        "total_bytes",
+        "categories",
+        "preview_image_count",
+        "original_image_view_count",
+        "conversation_bytes",
+        "conversation_turns",
+        "noise_ratio",
+        "dirty_budget_bytes",
+        "should_rebuild",
+        "reasons",
+        "source_path",
     ] {
         assert!(dirty.get(field).is_some(), "{field} is missing in {dirty:#}");
     }
     let plan: serde_json::Value = serde_json::from_str(&run(&["plan"]).lines.join("")).unwrap();
-    for field in
-        ["ok", "source_path", "source_sha256", "source_session_id", "stats", "dirty", "blocked_reason", "note"]
-    {
+    for field in [
+        "ok",
+        "source_path",
+        "source_sha256",
+        "source_session_id",
+        "stats",
+        "dirty",
+        "blocked_reason",
+        "note",
+    ] {
         assert!(plan.get(field).is_some(), "{field} is missing in {plan:#}");
     }
     let error = run(&["cancel", "--operation", "x", "--confirm", "no"]).expect_code(1).stderr;

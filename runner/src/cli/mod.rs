@@ -1,17 +1,19 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
+mod attach;
 mod demo;
-mod dirty;
+pub(crate) mod dirty;
 mod doctor;
 pub mod error;
-mod operations;
+pub(crate) mod operations;
 mod output;
-mod plan;
+pub(crate) mod plan;
 mod pointer;
 mod run;
-mod send;
+pub(crate) mod send;
 pub mod status;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -82,6 +84,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     match command {
         Command::Demo(args) => demo::run(&args).map(done),
         Command::Run(args) => run::run(companion()?, &args).map(done),
+        Command::Attach => attach::run(&companion()?, &output).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
         Command::Doctor => doctor::run(&companion()?, &output),

@@ -37,6 +37,12 @@ pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<
     })
 }
 
+/// What the command shows of the pointer's session.
+pub fn shown(companion: &Companion) -> Result<String, CliError> {
+    let source = find_source(companion, None)?;
+    Ok(text(&make(companion, Some(&source), None)?, &source, None))
+}
+
 /// The plan of a transcript, the pointer's when none is named.
 pub fn make(
     companion: &Companion,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::cli::error::CliError;
 use crate::envelope::{self, Sender};
-use crate::queue::{Invocation, MessageState, Route, Setting, Turn};
+use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 
 use super::{Keeper, Settled};
 
@@ -56,6 +56,9 @@ impl Keeper {
         let blocks: Vec<_> = waiting
             .iter()
             .map(|message| {
+                if is_bare(message) {
+                    return json!({ "type": "text", "text": message.words });
+                }
                 let sender = Sender {
                     source: &message.front,
                     user: &message.sender,
@@ -267,6 +270,11 @@ impl Keeper {
     pub(super) fn read_receipt(&self, invocation: &Invocation) -> Result<Receipt, CliError> {
         Ok(receipt::read(Path::new(&invocation.transcript), invocation.from_offset, &invocation.row_uuid)?)
     }
+}
+
+/// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
+fn is_bare(message: &Message) -> bool {
+    message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {

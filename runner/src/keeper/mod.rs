@@ -90,6 +90,7 @@ impl Keeper {
         Ok(View {
             request: self.queue.next_request()?.is_some(),
             confirmed_operation: pending.as_ref().filter(|op| op.consent.is_some()).map(|op| op.id),
+            question: pending.as_ref().filter(|op| op.consent.is_none()).map(|op| op.id),
             question_expires_at: pending.filter(|op| op.consent.is_none()).map(|op| self.expiry(&op)),
             paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
             held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),

@@ -52,6 +52,7 @@ pub fn classify(run: &Run<'_>, receipt: &Receipt, asked: SessionId) -> Failure {
     }
     match ended.ended_by {
         Some(EndedBy::Stop) => return retry(false, "the runner was told to stop during the turn".to_owned()),
+        Some(EndedBy::Human) => return retry(false, "a human stopped the turn".to_owned()),
         Some(EndedBy::TurnTime) => return retry(true, "the turn took longer than turn_timeout".to_owned()),
         Some(EndedBy::IdleTime) => return retry(true, "the CLI was silent for idle_timeout".to_owned()),
         Some(EndedBy::Lingering) | None => {}

@@ -5,7 +5,7 @@ use kael_core::pointer::PointerValue;
 use kael_core::transcript::receipt::{After, Receipt};
 
 use crate::claude::marked;
-use crate::claude::process::Ended;
+use crate::claude::process::{Ended, EndedBy};
 use crate::cli::error::CliError;
 use crate::queue::{Hold, Invocation, ReplyPart, Setting};
 
@@ -18,6 +18,8 @@ use super::outcome::{Run, Then, classify};
 pub enum Settled {
     /// The turn is answered and its reply stored.
     Answered(Box<Receipt>),
+    /// A human stopped it: it is done, with as much of a reply as there is.
+    Stopped(Box<Receipt>),
     /// It is to be tried again after a pause.
     TryAgain {
         /// What happened.
@@ -47,6 +49,11 @@ impl Keeper {
         if receipt.after == After::Answered {
             return self.acknowledge(invocation, receipt, "answered");
         }
+        let ended_by = run.as_ref().and_then(|run| run.as_ref().ok()?.ended_by);
+        // Of a run of an earlier runner only the note is left that a human wanted it stopped.
+        if ended_by == Some(EndedBy::Human) || self.queue.stop_noted(invocation.id)? {
+            return self.stopped(invocation, receipt);
+        }
         let failure = classify(run, &receipt, invocation.session);
         let charge = failure.then == Then::Retry { charge: true };
         self.queue.end_unanswered(invocation.id, &failure.detail, charge, self.now())?;
@@ -65,6 +72,20 @@ impl Keeper {
             return Ok(Settled::Held);
         }
         Ok(Settled::TryAgain { detail: failure.detail })
+    }
+
+    /// Closes a turn that a human stopped. What was said until then is kept; a message that never
+    /// reached the conversation is taken back.
+    fn stopped(&mut self, invocation: &Invocation, receipt: Receipt) -> Result<Settled, CliError> {
+        let detail = "stopped by a human";
+        if receipt.after == After::Absent {
+            self.queue.take_back(invocation.id, invocation.turn, detail, self.now())?;
+            return Ok(Settled::Stopped(Box::new(receipt)));
+        }
+        match self.acknowledge(invocation, receipt, detail)? {
+            Settled::Answered(receipt) => Ok(Settled::Stopped(receipt)),
+            other => Ok(other),
+        }
     }
 
     /// Stores the replies and marks the turn answered, in one transaction.
@@ -108,6 +129,7 @@ impl Keeper {
                     self.after_turn(&receipt)?;
                     "was answered"
                 }
+                Settled::Stopped(_) => "was stopped by a human and is done",
                 Settled::TryAgain { .. } => "is not answered and will be tried again",
                 Settled::Held => "is not answered and the queue is held",
             };

@@ -7,6 +7,7 @@
 mod decide;
 mod notify;
 mod pause;
+mod publish;
 mod signals;
 mod turn;
 
@@ -16,6 +17,7 @@ use kael_core::clock::Timestamp;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
+use crate::attach::{self, AttachServer, Hub, Level};
 use crate::claude::binary::VersionCache;
 use crate::cli::error::CliError;
 use crate::companion::Companion;
@@ -36,6 +38,8 @@ pub enum Event {
     Reload,
     /// USR1.
     PrintStatus,
+    /// A human wants this turn stopped.
+    StopTurn(i64),
 }
 
 /// How urgently we were told to stop.
@@ -57,6 +61,11 @@ pub struct Supervisor {
     failures: u32,
     retry_at: Option<Timestamp>,
     tick: Duration,
+    hub: Hub,
+    /// What was told about holds and pauses.
+    standing: Option<String>,
+    sender: mpsc::UnboundedSender<Event>,
+    _attached: AttachServer,
     _signals: SignalThread,
 }
 
@@ -69,10 +78,14 @@ impl Supervisor {
         let bell = UnixDatagram::from_std(doorbell::listen(&keeper.companion.config.state_dir)?)?;
         // Unbounded: a person sends a handful of signals, and the sender must never block.
         let (sender, events) = mpsc::unbounded_channel();
-        let signals = SignalThread::start(sender)?;
+        let signals = SignalThread::start(sender.clone())?;
         for line in keeper.recover()? {
             tracing::info!("{line}");
         }
+        let hub = attach::hub_of(&keeper.queue)?;
+        let stopper = sender.clone();
+        let stop_turn = Box::new(move |turn| stopper.send(Event::StopTurn(turn)).unwrap_or_default());
+        let attached = AttachServer::start(keeper.companion.clone(), hub.clone(), stop_turn)?;
         Ok(Self {
             keeper,
             versions: VersionCache::default(),
@@ -83,8 +96,18 @@ impl Supervisor {
             failures: 0,
             retry_at: None,
             tick: notify::tick(),
+            hub,
+            standing: None,
+            sender,
+            _attached: attached,
             _signals: signals,
         })
+    }
+
+    /// Where the one in whose process we run tells us to stop.
+    #[must_use]
+    pub fn sender(&self) -> mpsc::UnboundedSender<Event> {
+        self.sender.clone()
     }
 
     /// Runs until told to stop, or with `until_idle` until nothing is left to do.
@@ -102,6 +125,7 @@ impl Supervisor {
                 self.handle(event)?;
             }
             let view = self.look()?;
+            self.publish_state(&view)?;
             match decide(&view, self.now()) {
                 Decision::Stop => return Ok(()),
                 Decision::Answer => {
@@ -114,7 +138,7 @@ impl Supervisor {
                 Decision::Operate(operation) => {
                     notify::status("rebuilding the session");
                     let line = self.keeper.operate(operation)?;
-                    tracing::info!(%operation, "{line}");
+                    self.tell(Level::Info, &line);
                     self.ring_waiting();
                 }
                 Decision::Expire => self.keeper.expire_question()?,
@@ -189,6 +213,8 @@ impl Supervisor {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;
                 eprintln!("{}", crate::cli::status::text(&status));
             }
+            // It has ended meanwhile.
+            Event::StopTurn(turn) => tracing::debug!(turn, "the turn that is to be stopped does not run"),
         }
         Ok(())
     }

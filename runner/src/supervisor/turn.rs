@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use kael_core::transcript::receipt::Receipt;
 use tokio::time::Instant;
 
+use crate::attach::{Level, Outcome, ServerLine};
 use crate::claude::binary;
 use crate::claude::command::{self, REMOVED};
 use crate::claude::marked;
@@ -11,10 +13,10 @@ use crate::claude::process::{Ended, EndedBy, Limits, Running, Spec};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
 use crate::keeper::{Next, Settled};
-use crate::queue::Invocation;
+use crate::queue::{Invocation, Route};
 
 use super::pause::pause_after;
-use super::{Stop, Supervisor};
+use super::{Event, Stop, Supervisor};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
@@ -27,6 +29,8 @@ impl Supervisor {
                     Err(error) => return self.keeper.hold(&error.message),
                 };
                 self.keeper.queue.record_invocation(&invocation)?;
+                self.publish_said()?;
+                self.hub.publish(&ServerLine::TurnStarted { turn: turn.id, since: self.now() });
                 let ended = self.invoke(&binary, &invocation).await;
                 self.keeper.settle(&invocation, ended.as_ref().map_err(|error| error.message.clone()))?
             }
@@ -34,26 +38,43 @@ impl Supervisor {
             Next::Hold(reason) => return self.keeper.hold(&reason),
         };
         match settled {
-            Settled::Answered(receipt) => {
-                self.failures = 0;
-                self.retry_at = None;
-                for line in self.keeper.after_turn(&receipt)? {
-                    tracing::info!("{line}");
-                }
-            }
+            Settled::Answered(receipt) => self.done(turn.id, Outcome::Answered, &receipt),
+            Settled::Stopped(receipt) => self.done(turn.id, Outcome::Stopped, &receipt),
             Settled::TryAgain { detail } => {
                 self.failures += 1;
                 let (spread, _) = uuid::Uuid::new_v4().as_u64_pair();
                 let pause = pause_after(self.failures, (spread >> 32) as u32);
-                tracing::warn!(
-                    turn = turn.id,
-                    failures = self.failures,
-                    ?pause,
-                    "the turn is not answered: {detail}"
-                );
                 self.retry_at = Some(self.now().after(pause));
+                self.publish_end(turn.id, Outcome::TryAgain, Vec::new())?;
+                let (failures, seconds) = (self.failures, pause.as_secs_f64());
+                self.tell(
+                    Level::Warning,
+                    &format!(
+                        "turn {} is not answered ({failures}. time): {detail}; it is tried again in {seconds:.0} s",
+                        turn.id
+                    ),
+                );
+                Ok(())
             }
-            Settled::Held => {}
+            Settled::Held => self.publish_end(turn.id, Outcome::Held, Vec::new()),
+        }
+    }
+
+    /// The turn is over and will not be tried again.
+    fn done(&mut self, turn: i64, outcome: Outcome, receipt: &Receipt) -> Result<(), CliError> {
+        self.failures = 0;
+        self.retry_at = None;
+        let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
+        kept.dedup();
+        self.publish_end(turn, outcome, kept)?;
+        let told = self.keeper.after_turn(receipt)?;
+        // What it says about a rebuild that is asked for now stands in the question, with its figures.
+        let asks = self.hub.asked().is_none() && self.keeper.look()?.question.is_some();
+        for line in told {
+            match asks {
+                true => tracing::info!("{line}"),
+                false => self.tell(Level::Info, &line),
+            }
         }
         Ok(())
     }
@@ -72,12 +93,15 @@ impl Supervisor {
         let environment = command::environment(&config.claude, invocation);
         let version = self.versions.version(binary, &environment, REMOVED);
         self.keeper.note_version(version.as_deref());
+        let attached = self.hub.attached() > 0;
         let spec = Spec {
             binary: binary.to_owned(),
-            arguments: command::arguments(&config, invocation),
+            arguments: command::arguments(&config, invocation, attached),
             environment,
             workdir: config.claude_workdir.clone(),
             input: invocation.line.clone(),
+            // A repeated message that the CLI swallows gives no result to close on (facts 1).
+            stoppable: attached && invocation.route != Route::ResumeInterrupted,
             invocation: invocation.id,
         };
         let limits = Limits {
@@ -98,6 +122,8 @@ impl Supervisor {
         }
         tracing::info!(turn = invocation.turn, invocation = %invocation.id, session = %invocation.session, "the turn is running");
         let mut stop_at: Option<Instant> = None;
+        let mut message = String::new();
+        let mut ring = [0; 64];
         loop {
             match self.stop {
                 Stop::No => {}
@@ -112,13 +138,25 @@ impl Supervisor {
             let asked_to_stop = self.stop;
             tokio::select! {
                 event = running.next() => match event? {
-                    Some(event) => log(invocation.turn, &event),
+                    Some(event) => {
+                        log(invocation.turn, &event);
+                        self.publish_event(invocation.turn, event, &mut message);
+                    }
                     None => break,
                 },
-                event = self.events.recv() => {
-                    if let Some(event) = event {
-                        self.handle(event)?;
+                event = self.events.recv() => match event {
+                    Some(Event::StopTurn(turn)) if turn == invocation.turn => {
+                        // First that it was wanted, then the deed: after a crash the turn stays stopped.
+                        self.keeper.queue.note_stop(invocation.id)?;
+                        running.stop();
                     }
+                    Some(event) => self.handle(event)?,
+                    None => {}
+                },
+                // What is said meanwhile waits for the next turn, but is heard by everyone now.
+                rung = self.bell.recv(&mut ring) => {
+                    rung?;
+                    self.publish_said()?;
                 }
                 () = sleep_until(stop_at), if asked_to_stop == Stop::AfterTurn => {}
             }
@@ -143,6 +181,11 @@ fn log(turn: i64, event: &StreamEvent) {
             tracing::warn!(turn, attempt, status, "the CLI repeats a refused request");
         }
         StreamEvent::Init { version, .. } => tracing::debug!(turn, version, "the CLI has started"),
-        StreamEvent::Replay { .. } | StreamEvent::Text | StreamEvent::Result(_) | StreamEvent::Other => {}
+        StreamEvent::Replay { .. }
+        | StreamEvent::Text
+        | StreamEvent::MessageStart { .. }
+        | StreamEvent::Delta { .. }
+        | StreamEvent::Result(_)
+        | StreamEvent::Other => {}
     }
 }

@@ -1,0 +1,1 @@
+//! The chat in a terminal, compared with what its screen must show.
