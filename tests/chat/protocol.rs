@@ -204,7 +204,8 @@ fn a_stopped_turn_is_done(subject: Subject) {
     client.ask(json!({ "type": "stop", "turn": turn }));
     let ended = client.until("turn_ended", any);
     assert_eq!(ended["outcome"], "stopped");
-    let streamed: String = client.of_type("part").iter().filter_map(|p| p["text"].as_str()).collect();
+    let parts = client.of_type("part").into_iter().filter(|part| part["turn"] == turn);
+    let streamed: String = parts.filter_map(|part| part["text"].as_str()).collect();
     assert!(!streamed.is_empty() && "Once upon a time there was".starts_with(&streamed));
     gate.open();
     let status = companion.json(&["status"]);
@@ -243,7 +244,7 @@ fn a_stop_inside_a_tool_ends_the_tool_and_holds_nothing() {
         let companion = Companion::new(subject, "", "rebuild = \"off\"");
         let stub = &companion.world.stub;
         let mark = companion.world.sandbox.path("work/tool-is-done");
-        let command = format!("read line < /dev/zero; sleep 20; touch {}", mark.display());
+        let command = format!("tail -f /dev/null; touch {}", mark.display());
         stub.on_tool_turn("work hard", Reply::bash(&command), Reply::text("Never said."));
         stub.on_text("and now", Reply::text("Here I am."));
         let runner = companion.start();
@@ -287,8 +288,7 @@ fn a_stop_survives_a_crash() {
     runner.signal(rustix::process::Signal::KILL);
     runner.wait(PATIENCE);
     let runner = companion.start();
-    let status = companion.json(&["status"]);
-    assert_eq!(status["turn"], Value::Null, "{status:#}");
+    companion.wait_for_status("the turn is closed", |status| status["turn"] == Value::Null);
     assert_eq!(stub.main_requests().len(), 1);
     companion.stop(runner);
 }

@@ -90,11 +90,19 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
+    /// To the top of the live rows, erasing them. Row by row first: some terminals keep what an erased
+    /// screen held in their history.
     fn to_top(&self, bytes: &mut String) {
         if self.above_cursor > 0 {
             bytes.push_str(&format!("\x1b[{}A", self.above_cursor));
         }
-        bytes.push_str("\r\x1b[J");
+        let rows: usize = self.drawn.rows.iter().map(|row| rows_taken(row.width, self.columns)).sum();
+        bytes.push_str("\r\x1b[2K");
+        if rows > 1 {
+            bytes.push_str(&"\x1b[1B\x1b[2K".repeat(rows - 1));
+            bytes.push_str(&format!("\x1b[{}A", rows - 1));
+        }
+        bytes.push_str("\x1b[J");
     }
 }
 
@@ -116,13 +124,13 @@ mod tests {
         let mut screen = Screen::new(Vec::new(), 20);
         let live = Live { rows: vec![row("busy"), row("> 风")], cursor: (1, 4) };
         screen.paint(&[], live.clone()).unwrap();
-        insta::assert_snapshot!(painted(&mut screen), @"^[?2026h^[?25l\r^[Jbusy|> 风^[5G^[?25h^[?2026l");
+        insta::assert_snapshot!(painted(&mut screen), @"^[?2026h^[?25l\r^[2K^[Jbusy|> 风^[5G^[?25h^[?2026l");
         screen.paint(&[row("said")], live.clone()).unwrap();
-        insta::assert_snapshot!(painted(&mut screen), @"^[?2026h^[?25l^[1A\r^[Jsaid|busy|> 风^[5G^[?25h^[?2026l");
+        insta::assert_snapshot!(painted(&mut screen), @"^[?2026h^[?25l^[1A\r^[2K^[1B^[2K^[1A^[Jsaid|busy|> 风^[5G^[?25h^[?2026l");
         screen.paint(&[], live).unwrap();
         assert_eq!(painted(&mut screen), "", "what is there already is not written again");
         screen.leave().unwrap();
-        assert_eq!(painted(&mut screen), "^[1A\r^[J");
+        assert_eq!(painted(&mut screen), "^[1A\r^[2K^[1B^[2K^[1A^[J");
     }
 
     #[test]
@@ -134,7 +142,7 @@ mod tests {
         screen.resized(4);
         screen.paint(&[], live).unwrap();
         assert!(
-            painted(&mut screen).starts_with("^[?2026h^[?25l^[5A\r^[J"),
+            painted(&mut screen).starts_with("^[?2026h^[?25l^[5A\r^[2K^[1B"),
             "three rows and two of five columns"
         );
     }
