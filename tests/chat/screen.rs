@@ -103,7 +103,7 @@ fn an_evening(subject: Subject) {
     pane.wait_for("the empty line", at_rest);
 
     pane.press(&["C-c"]);
-    pane.wait_for("the hint", |screen| screen.contains("Ctrl-C again leaves"));
+    pane.wait_for("the hint", |screen| screen.contains("· Ctrl-C again leaves"));
     pane.press(&["C-c"]);
     let screen = pane.wait_for("the end", |screen| screen.contains("ended with"));
     assert!(screen.contains("ended with 0"), "{screen}");

@@ -145,9 +145,13 @@ impl Talk {
                 self.screen.resized(columns);
                 self.height = usize::from(rows);
             }
-            Event::Paste(text) => self.editor.paste(&text),
+            Event::Paste(text) => {
+                self.chat.typed();
+                self.editor.paste(&text);
+            }
             Event::Key(key) => match self.editor.key(key) {
                 Typed::Submit(text) => {
+                    self.chat.typed();
                     self.editor.remember(&text);
                     let acts = self.chat.submit(&text, uuid::Uuid::new_v4().to_string());
                     self.act(acts).await;
@@ -159,7 +163,7 @@ impl Talk {
                 }
                 Typed::Leave => self.leaving = true,
                 Typed::Redraw => self.screen.clear()?,
-                Typed::Edited => {}
+                Typed::Edited => self.chat.typed(),
             },
             Event::FocusGained | Event::FocusLost | Event::Mouse(_) => {}
         }

@@ -290,6 +290,11 @@ impl Chat {
         }
     }
 
+    /// Another key than Ctrl-C: the next one is the first again.
+    pub fn typed(&mut self) {
+        self.interrupted_at = None;
+    }
+
     /// Ctrl-C: once stops the turn (or, `emptied`, the input line), twice leaves.
     pub fn interrupt(&mut self, now: Timestamp, emptied: bool) -> Vec<Act> {
         let again = self

@@ -165,6 +165,8 @@ fn once_stops_twice_leaves() {
     assert_eq!(shown(&chat.interrupt(later, false)), ["· Ctrl-C again leaves"]);
     let much_later = Timestamp::from_millis(now().as_millis() + 120_000);
     assert_eq!(chat.interrupt(much_later, true), [], "it emptied the line");
+    chat.typed();
+    assert_eq!(chat.interrupt(much_later, true), [], "who goes on typing does not leave");
 }
 
 #[test]
