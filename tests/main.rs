@@ -9,6 +9,10 @@ mod conformance;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod outcomes;
+#[cfg(test)]
+mod start;
+#[cfg(test)]
 mod stub_suite;
 #[cfg(test)]
 mod stubs;

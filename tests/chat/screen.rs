@@ -156,7 +156,7 @@ fn two_are_attached_and_one_says_yes() {
     two.wait_for("the reply", |screen| screen.contains("Ropes."));
     let asked = "rebuild the session? y/n/l ›";
     let screen = two.wait_for("the question", |screen| screen.ends_with(asked));
-    let question = from(&screen, "! a rebuild");
+    let question = from(&screen, "! a rebuild is asked for");
     for figure in ["carried: 2 of 2 turns", "dropped: ", "gain: from "] {
         assert!(question.contains(figure), "{question}");
     }

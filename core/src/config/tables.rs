@@ -165,7 +165,7 @@ settings! {
         /// Failures within two minutes that hold the queue.
         breaker: u32 = 5, Later, check(checks::at_least_one);
         /// What happens when a process ended inside a tool.
-        interrupted_tool: InterruptedTool = InterruptedTool::Note, Later;
+        interrupted_tool: InterruptedTool = InterruptedTool::Note, Works;
         /// Whether logs may hold what was said.
         log_content: bool = false, Later;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -93,7 +94,17 @@ struct Surveyor<'a> {
 impl Survey {
     /// Reads a whole transcript. Blocking; memory is bounded by the longest line and the index.
     pub(crate) fn of(path: &Path, context: Context<'_>) -> Result<Self, TranscriptError> {
-        let file = open(path)?;
+        Self::read(path, context, 0, true)
+    }
+
+    /// Reads a transcript from the start of a line on; lines are counted from there.
+    pub(crate) fn tail(path: &Path, context: Context<'_>, start: u64) -> Result<Self, TranscriptError> {
+        Self::read(path, context, start, false)
+    }
+
+    fn read(path: &Path, context: Context<'_>, start: u64, hash: bool) -> Result<Self, TranscriptError> {
+        let mut file = open(path)?;
+        file.seek(SeekFrom::Start(start)).map_err(TranscriptError::io(path, "read"))?;
         let survey = Self {
             path: path.to_owned(),
             index: Index::default(),
@@ -117,7 +128,11 @@ impl Survey {
             sessions: HashMap::new(),
             calls: HashMap::new(),
         };
-        let (end, digest) = Reader::new(file, path).hashing().run(|event| surveyor.event(event))?;
+        let mut reader = Reader::new(file, path).starting_at(start, 0);
+        if hash {
+            reader = reader.hashing();
+        }
+        let (end, digest) = reader.run(|event| surveyor.event(event))?;
         let Surveyor { mut survey, queue, calls, .. } = surveyor;
         survey.end = end;
         survey.sha256 = digest.unwrap_or_default();
@@ -126,7 +141,7 @@ impl Survey {
         for bytes in calls.into_values() {
             survey.account.unsent(bytes);
         }
-        check_sums(path, &survey.account, end.offset)?;
+        check_sums(path, &survey.account, end.offset - start)?;
         survey.resolve_late_parents()?;
         Ok(survey)
     }

@@ -16,7 +16,7 @@ use crate::queue::{Message, NewMessage, Queue, Reply, RequestKind};
 
 use super::FRONT;
 use super::hub::{Hub, Snapshot};
-use super::protocol::{ClientLine, CommandName, Level, SCHEMA, ServerLine};
+use super::protocol::{ClientLine, CommandName, Level, SCHEMA, ServerLine, Wish};
 
 /// So many of the last messages are shown to who attaches.
 const PAST: u32 = 10;
@@ -150,6 +150,8 @@ impl Commands {
     }
 
     fn answer(&self, operation: OperationId, digest: &str, yes: bool) -> Result<String, CliError> {
+        // A way back has no plan, and so no digest.
+        let digest = (!digest.is_empty()).then_some(digest);
         let arguments = json!({ "operation": operation, "by": BY, "digest": digest });
         if !yes {
             self.ask(RequestKind::Cancel, &arguments)?;
@@ -169,7 +171,8 @@ impl Commands {
         let plan = plan::make(&self.companion, None, None)?;
         let reasons = vec!["the conversation has gone on; these are the figures now".to_owned()];
         let figures = figures(&plan);
-        self.hub.publish(&ServerLine::Question { operation, digest: plan.digest(), reasons, figures });
+        let (what, digest) = (Wish::Rebuild, plan.digest());
+        self.hub.publish(&ServerLine::Question { operation, what, digest, reasons, figures });
         Ok(())
     }
 

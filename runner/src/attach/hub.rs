@@ -6,7 +6,7 @@ use kael_core::clock::Timestamp;
 use kael_core::ids::OperationId;
 use tokio::sync::broadcast;
 
-use super::protocol::{Outcome, ServerLine};
+use super::protocol::ServerLine;
 
 /// Lines that a client may be behind before it is dropped: a few seconds of streamed text, and at
 /// some hundred bytes a line a bound on what all of them together cost.
@@ -153,11 +153,7 @@ impl Snapshot {
                     }
                 }
             }
-            ServerLine::TurnEnded { outcome, .. } => match outcome {
-                Outcome::Answered | Outcome::Stopped | Outcome::TryAgain | Outcome::Held => {
-                    self.running = None;
-                }
-            },
+            ServerLine::TurnEnded { .. } => self.running = None,
             ServerLine::Question { .. } => self.question = Some(line.clone()),
             ServerLine::QuestionClosed { .. } => self.question = None,
             ServerLine::Hello { .. }
@@ -173,6 +169,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::Outcome;
 
     fn part(text: &str) -> ServerLine {
         ServerLine::Part { turn: 1, message_id: "m".into(), block: 0, text: text.into() }

@@ -15,7 +15,7 @@ mod socket;
 pub use client::{Client, Connected};
 pub(crate) use commands::{hub_of, replied, said};
 pub use hub::{Hub, Published, Running, Snapshot};
-pub use protocol::{ClientLine, CommandName, Level, Outcome, SCHEMA, ServerLine};
+pub use protocol::{ClientLine, CommandName, Level, Outcome, SCHEMA, ServerLine, Wish};
 pub use server::AttachServer;
 pub use socket::{connect_blocking, path as socket_path};
 

@@ -102,11 +102,14 @@ pub enum ServerLine {
         /// The words.
         text: String,
     },
-    /// A rebuild waits for a human's yes.
+    /// An operation waits for a human's yes.
     Question {
         /// The operation.
         operation: OperationId,
-        /// The digest of the plan that the figures are of; a yes is bound to it.
+        /// What is asked for.
+        what: Wish,
+        /// The digest of the plan that the figures are of; a yes is bound to it. Empty where nothing is
+        /// planned.
         digest: String,
         /// Why it is asked.
         reasons: Vec<String>,
@@ -150,6 +153,16 @@ pub enum ServerLine {
     Bye,
 }
 
+/// What a question is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wish {
+    /// A rebuild of the session.
+    Rebuild,
+    /// The way back to the session before the newest rebuild.
+    Rollback,
+}
+
 /// What came of a turn's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -160,6 +173,8 @@ pub enum Outcome {
     Stopped,
     /// It is tried again after a pause.
     TryAgain,
+    /// It is given up and the next one may go.
+    GivenUp,
     /// The queue is held until a human has looked.
     Held,
 }

@@ -4,7 +4,7 @@
 use kael_core::clock::Timestamp;
 use kael_core::ids::OperationId;
 
-use crate::attach::{ClientLine, CommandName, FRONT, Level, Outcome, ServerLine};
+use crate::attach::{ClientLine, CommandName, FRONT, Level, Outcome, ServerLine, Wish};
 
 use super::style::{Style, Styled};
 use super::text::clean;
@@ -25,8 +25,8 @@ pub enum Act {
 /// What the prompt asks.
 #[derive(Debug, Clone, PartialEq)]
 enum Asked {
-    /// Whether to rebuild: the runner's question.
-    Rebuild { operation: OperationId, digest: String },
+    /// Whether to rebuild, or to go back: the runner's question.
+    Operation { operation: OperationId, what: Wish, digest: String },
     /// Whether to go back: our own, after `/rollback`.
     Rollback,
 }
@@ -54,7 +54,7 @@ const TWICE: i64 = 3000;
 pub struct Chat {
     style: Style,
     running: Option<Running>,
-    rebuild: Option<Asked>,
+    question: Option<Asked>,
     rollback: bool,
     later: bool,
     streamed: Vec<Streamed>,
@@ -86,7 +86,7 @@ impl Chat {
         Self {
             style,
             running: None,
-            rebuild: None,
+            question: None,
             rollback: false,
             later: false,
             streamed: Vec::new(),
@@ -135,7 +135,8 @@ impl Chat {
     #[must_use]
     pub fn prompt(&self) -> &'static str {
         match self.asked() {
-            Some(Asked::Rebuild { .. }) => "rebuild the session? y/n/l › ",
+            Some(Asked::Operation { what: Wish::Rebuild, .. }) => "rebuild the session? y/n/l › ",
+            Some(Asked::Operation { what: Wish::Rollback, .. }) => "go back to the session before? y/n/l › ",
             Some(Asked::Rollback) => "go back to the session before? y/n › ",
             None => "› ",
         }
@@ -146,7 +147,7 @@ impl Chat {
         if self.rollback {
             return Some(Asked::Rollback);
         }
-        if self.running.is_some() || self.later { None } else { self.rebuild.clone() }
+        if self.running.is_some() || self.later { None } else { self.question.clone() }
     }
 
     /// Takes a line of the runner's.
@@ -178,12 +179,12 @@ impl Chat {
             ServerLine::Reply { message_id, words, past, .. } => self.reply(&message_id, &words, past),
             ServerLine::TurnEnded { outcome, kept, .. } => self.turn_ended(outcome, &kept),
             ServerLine::Line { level, text } => self.line(level, &text),
-            ServerLine::Question { operation, digest, reasons, figures } => {
-                self.rebuild = Some(Asked::Rebuild { operation, digest });
+            ServerLine::Question { operation, what, digest, reasons, figures } => {
+                self.question = Some(Asked::Operation { operation, what, digest });
                 self.later = false;
                 let mut acts = self.flush();
                 for reason in reasons {
-                    acts.extend(self.line(Level::Warning, &format!("a rebuild: {reason}")));
+                    acts.extend(self.line(Level::Warning, &reason));
                 }
                 for figure in figures {
                     acts.extend(self.own(&figure));
@@ -191,7 +192,7 @@ impl Chat {
                 acts
             }
             ServerLine::QuestionClosed { outcome, .. } => {
-                self.rebuild = None;
+                self.question = None;
                 self.own(&outcome)
             }
             ServerLine::Accepted { key, duplicate, .. } => {
@@ -231,7 +232,7 @@ impl Chat {
             "/status" => Some(CommandName::Status),
             "/dirty" => Some(CommandName::Dirty),
             "/plan" => Some(CommandName::Plan),
-            "/rebuild" if self.rebuild.is_some() => {
+            "/rebuild" if self.question.is_some() => {
                 self.later = false;
                 return self.own("the question is open: y or n");
             }
@@ -264,17 +265,17 @@ impl Chat {
         let yes = matches!(word.to_lowercase().as_str(), "y" | "yes" | "j" | "ja" | "是" | "好");
         let no = matches!(word.to_lowercase().as_str(), "n" | "no" | "nein" | "否" | "不");
         match asked {
-            Asked::Rebuild { operation, digest } if yes || no => {
+            Asked::Operation { operation, digest, .. } if yes || no => {
                 let id = self.id();
                 // Whatever comes of it is told; until then the prompt asks nothing.
                 self.later = true;
                 Some(vec![Act::Send(ClientLine::Answer { id, operation, digest, yes })])
             }
-            Asked::Rebuild { .. } if matches!(word, "l" | "later" | "以后") => {
+            Asked::Operation { .. } if matches!(word, "l" | "later" | "以后") => {
                 self.later = true;
                 Some(self.own("the question stays open: /rebuild shows it again"))
             }
-            Asked::Rebuild { .. } => None,
+            Asked::Operation { .. } => None,
             Asked::Rollback => {
                 self.rollback = false;
                 if yes {
@@ -377,8 +378,14 @@ impl Chat {
         if lost {
             acts.extend(self.own("(not all words above were kept in the conversation)"));
         }
-        if outcome == Outcome::Stopped {
-            acts.extend(self.own("stopped; the message is done and is not tried again"));
+        match outcome {
+            Outcome::Stopped => {
+                acts.extend(self.own("stopped; the message is done and is not tried again"));
+            }
+            Outcome::GivenUp => {
+                acts.extend(self.line(Level::Error, "the turn is given up; /status says why"));
+            }
+            Outcome::Answered | Outcome::TryAgain | Outcome::Held => {}
         }
         self.streamed.clear();
         self.running = None;

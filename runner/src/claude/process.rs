@@ -76,10 +76,27 @@ pub struct Ended {
     pub session: Option<String>,
     /// Whether our message was taken in, as the stream says.
     pub replayed: bool,
+    /// What the stream said about refusals of the API.
+    pub trouble: Trouble,
+    /// How long it ran.
+    pub took: Duration,
     /// The end of its standard error.
     pub stderr: String,
     /// Whether and why we ended it.
     pub ended_by: Option<EndedBy>,
+}
+
+/// Fields of the stream that say why a turn went wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// The last API error's class and closer name, as the CLI names them.
+    pub api_error: Option<(String, Option<String>)>,
+    /// A limit of the account refused a request.
+    pub limited: bool,
+    /// When that limit ends, in seconds since 1970.
+    pub resets_at: Option<i64>,
+    /// MCP servers that did not start.
+    pub failed_servers: Vec<String>,
 }
 
 /// A running CLI. Dropping it kills the leader; [`Running::finish`] is the way that leaves nothing.
@@ -100,6 +117,7 @@ pub struct Running {
     result: Option<ResultLine>,
     session: Option<String>,
     replayed: bool,
+    trouble: Trouble,
     output_ended: bool,
     exited: bool,
     ended_by: Option<EndedBy>,
@@ -161,6 +179,7 @@ impl Running {
             result: None,
             session: None,
             replayed: false,
+            trouble: Trouble::default(),
             output_ended: false,
             exited: false,
             ended_by: None,
@@ -214,7 +233,17 @@ impl Running {
 
     fn note(&mut self, event: &StreamEvent) {
         match event {
-            StreamEvent::Init { session, .. } => self.session.clone_from(session),
+            StreamEvent::Init { session, failed_servers, .. } => {
+                self.session.clone_from(session);
+                self.trouble.failed_servers.clone_from(failed_servers);
+            }
+            StreamEvent::Limit { resets_at, .. } => {
+                self.trouble.limited = true;
+                self.trouble.resets_at = *resets_at;
+            }
+            StreamEvent::ApiError { error, detail } => {
+                self.trouble.api_error = Some((error.clone(), detail.clone()));
+            }
             StreamEvent::Replay { .. } => self.replayed = true,
             StreamEvent::Result(result) => {
                 self.result = Some((**result).clone());
@@ -317,6 +346,8 @@ impl Running {
             result: self.result,
             session: self.session,
             replayed: self.replayed,
+            trouble: self.trouble,
+            took: self.started.elapsed(),
             stderr,
             ended_by: self.ended_by,
         })

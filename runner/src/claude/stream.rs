@@ -12,6 +12,8 @@ pub enum StreamEvent {
         session: Option<String>,
         /// Its version, where it says one.
         version: Option<String>,
+        /// MCP servers that did not start.
+        failed_servers: Vec<String>,
     },
     /// Our message was taken in.
     Replay {
@@ -44,6 +46,20 @@ pub enum StreamEvent {
         /// The HTTP status that was refused with.
         status: Option<u16>,
     },
+    /// A limit of the account refuses requests.
+    Limit {
+        /// When it ends, in seconds since 1970.
+        resets_at: Option<i64>,
+        /// Which limit, such as `five_hour`.
+        kind: Option<String>,
+    },
+    /// The CLI ends the turn with an API error of this name, such as `rate_limit`.
+    ApiError {
+        /// The CLI's name for the class of the error.
+        error: String,
+        /// A closer name, where the version gives one.
+        detail: Option<String>,
+    },
     /// The run's own verdict.
     Result(Box<ResultLine>),
     /// Anything else.
@@ -71,6 +87,18 @@ pub struct ResultLine {
     /// Why it ended.
     #[serde(default)]
     pub terminal_reason: Option<String>,
+    /// How the model's last message ended.
+    #[serde(default)]
+    pub stop_reason: Option<String>,
+    /// Calls of tools that were not allowed.
+    #[serde(default)]
+    pub permission_denials: Vec<Value>,
+    /// Token counts of the whole turn.
+    #[serde(default)]
+    pub usage: Value,
+    /// What the CLI thinks this run, or on some versions the session so far, has cost, in US dollars.
+    #[serde(default)]
+    pub total_cost_usd: Option<f64>,
     /// Reasons without an HTTP status.
     #[serde(default)]
     pub errors: Vec<String>,
@@ -95,7 +123,19 @@ pub fn parse(line: &[u8]) -> StreamEvent {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     match (text("/type").as_deref(), text("/subtype").as_deref()) {
         (Some("system"), Some("init")) => {
-            StreamEvent::Init { session: text("/session_id"), version: text("/claude_code_version") }
+            let servers = value.get("mcp_servers").and_then(Value::as_array);
+            let failed = servers.into_iter().flatten().filter(|server| server["status"] == "failed");
+            StreamEvent::Init {
+                session: text("/session_id"),
+                version: text("/claude_code_version"),
+                failed_servers: failed.filter_map(|s| s["name"].as_str().map(str::to_owned)).collect(),
+            }
+        }
+        (Some("rate_limit_event"), _) if text("/rate_limit_info/status").as_deref() == Some("rejected") => {
+            StreamEvent::Limit {
+                resets_at: value.pointer("/rate_limit_info/resetsAt").and_then(Value::as_i64),
+                kind: text("/rate_limit_info/rateLimitType"),
+            }
         }
         (Some("system"), Some("api_retry")) => StreamEvent::Retry {
             attempt: value.get("attempt").and_then(Value::as_u64).unwrap_or(0),
@@ -103,6 +143,10 @@ pub fn parse(line: &[u8]) -> StreamEvent {
         },
         (Some("user"), _) if value.get("isReplay").and_then(Value::as_bool) == Some(true) => {
             StreamEvent::Replay { uuid: text("/uuid") }
+        }
+        // A subagent's error is the subagent's.
+        (Some("assistant"), _) if value["error"].is_string() && !value["parent_tool_use_id"].is_string() => {
+            StreamEvent::ApiError { error: text("/error").unwrap_or_default(), detail: text("/api_error") }
         }
         (Some("assistant"), _) => assistant(&value),
         (Some("stream_event"), _) => partial(&value),
@@ -157,7 +201,11 @@ mod tests {
     fn known_lines_are_understood() {
         let init =
             parse(br#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#);
-        assert_eq!(init, StreamEvent::Init { session: Some("s".into()), version: Some("2.1.332".into()) });
+        let version = Some("2.1.332".to_owned());
+        assert_eq!(
+            init,
+            StreamEvent::Init { session: Some("s".into()), version, failed_servers: Vec::new() }
+        );
         let replay = parse(br#"{"type":"user","isReplay":true,"uuid":"u"}"#);
         assert_eq!(replay, StreamEvent::Replay { uuid: Some("u".into()) });
         let tool =

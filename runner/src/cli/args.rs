@@ -10,7 +10,8 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "kael-runner", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  kael-runner demo --fast              the main job, offline, without an account
+  kael-runner demo                     the whole loop, offline, without an account
+  kael-runner init                     set up a companion, step by step
   kael-runner run                      supervise the companion of ./config.toml, and chat with it
   kael-runner attach                   the same chat with a runner in the background
   kael-runner send --wait 'Hello!'     say something to it and print its reply
@@ -53,6 +54,8 @@ pub enum Command {
     Send(Send),
     /// What the runner, its queue and its operation are doing
     Status(Status),
+    /// What turns have cost, by day and session, and what rebuilding has saved
+    Usage(Usage),
     /// Check that everything a companion needs is in place
     Doctor,
     /// How dirty the session is
@@ -84,6 +87,12 @@ pub enum Command {
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
+    /// Set up a companion, step by step: find the CLI, choose folder and session, write a configuration
+    Init(Init),
+    /// Go on with a session that exists: set the pointer to it after a check
+    Adopt(Adopt),
+    /// The MCP server on standard input and output: a model may look and ask, a human decides
+    Mcp,
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -122,6 +131,14 @@ pub struct Status {
     /// An operation instead of the whole [default: the latest one is shown]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+}
+
+/// Arguments of `usage`.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// How many days to look back
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub days: u64,
 }
 
 /// Which transcript.
@@ -238,15 +255,56 @@ pub enum Pointer {
     Watch,
 }
 
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Ask nothing and take every proposal; an existing configuration is never overwritten
+    #[arg(long)]
+    pub yes: bool,
+    /// The folder the companion works in [default: the running claude's, else this one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The Claude Code CLI [default: claude in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub claude: Option<PathBuf>,
+    /// The session to go on with [default: a new conversation]
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+}
+
+impl Init {
+    /// What `init` is asked to do, with the file that `--config` names.
+    pub fn options(self, config: Option<PathBuf>) -> Result<crate::init::Options, super::error::CliError> {
+        let session = self.session.as_deref().map(crate::companion::Companion::session).transpose()?;
+        Ok(crate::init::Options { yes: self.yes, dir: self.dir, claude: self.claude, session, config })
+    }
+}
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The session; `init` lists those of a folder
+    pub session: String,
+}
+
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Without pauses for the reader
     #[arg(long)]
     pub fast: bool,
-    /// Leave the companion's files there
+    /// Go on typing to the companion afterwards
+    #[arg(long)]
+    pub chat: bool,
+    /// Leave the companion's files there, in a new or empty folder
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+impl From<Demo> for crate::demo::Options {
+    fn from(args: Demo) -> Self {
+        Self { fast: args.fast, chat: args.chat, keep: args.keep }
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

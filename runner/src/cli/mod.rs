@@ -2,17 +2,17 @@
 
 pub mod args;
 mod attach;
-mod demo;
 pub(crate) mod dirty;
-mod doctor;
+pub(crate) mod doctor;
 pub mod error;
 pub(crate) mod operations;
-mod output;
+pub(crate) mod output;
 pub(crate) mod plan;
 mod pointer;
 mod run;
 pub(crate) mod send;
 pub mod status;
+mod usage;
 mod watch;
 
 use std::ffi::OsString;
@@ -48,7 +48,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         return crate::standin::main(arguments.into_iter().skip(2).collect());
     }
     let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
-        vec![ORIGINAL.into(), "mcp".into()]
+        [ORIGINAL.into(), "mcp".into()].into_iter().chain(arguments.into_iter().skip(1)).collect()
     } else {
         arguments
     };
@@ -82,14 +82,25 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     let done = |()| ExitCode::SUCCESS;
     let companion = || find_companion(global, original);
     match command {
-        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Demo(args) => crate::demo::run(&args.into()).map(done),
+        Command::Init(args) => {
+            refuse_inside_invocation("init")?;
+            crate::init::run(&args.options(global.config.clone())?)
+        }
+        Command::Adopt(args) => {
+            refuse_inside_invocation("adopt")?;
+            let session = Companion::session(&args.session)?;
+            crate::init::adopt::run(&companion()?, session, &output).map(done)
+        }
         Command::Run(args) => run::run(companion()?, &args).map(done),
         Command::Attach => attach::run(&companion()?, &output).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
+        Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
+        Command::Mcp => crate::mcp::run(companion()?).map(done),
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)
@@ -149,4 +160,17 @@ fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
              model may ask with the tool thread_rebuild_request"
         ))),
     }
+}
+
+/// Logs go to standard error, from `level` on unless `KAEL_LOG` says otherwise: standard output belongs to fronts and
+/// protocols.
+pub(crate) fn start_logging(level: &str) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -48,8 +48,12 @@ pub fn run(companion: Companion, args: &args::Run) -> Result<(), CliError> {
     }
     // Who waits for the end of the work is a script, also at a terminal.
     let chatting = chat::has_terminal() && !args.until_idle;
-    companion.create_folders()?;
-    start_logging(chatting.then(|| companion.config.state_dir.join("runner.log")))?;
+    if chatting {
+        companion.create_folders()?;
+        log_to(&companion.config.state_dir.join("runner.log"))?;
+    } else {
+        super::start_logging("info");
+    }
     for warning in &config.warnings {
         note(chatting, warning);
     }
@@ -124,19 +128,16 @@ fn chat_with(companion: Companion) -> Result<(), CliError> {
     ended.and(chatted.unwrap_or(Ok(())))
 }
 
-/// Logs go to standard error, since standard output belongs to fronts; under a chat, which has the
-/// whole terminal, to a file (0600).
-fn start_logging(file: Option<PathBuf>) -> Result<(), CliError> {
+/// Under a chat, which has the whole terminal, logs go to a file (0600).
+fn log_to(path: &Path) -> Result<(), CliError> {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    match file {
-        Some(path) => log.with_ansi(false).with_writer(Mutex::new(open_log(&path)?)).init(),
-        None => {
-            let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            log.with_writer(std::io::stderr).with_ansi(ansi).init();
-        }
-    }
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(Mutex::new(open_log(path)?))
+        .init();
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::companion::Companion;
 use crate::doorbell::{self, WaitingBell};
-use crate::queue::{Hold, Message, MessageState, NewMessage, Queue, Setting};
+use crate::queue::{Hold, Message, MessageState, NewMessage, NextRetry, Queue, Setting, Wait};
 
 use super::args;
 use super::error::{CliError, ErrorKind};
@@ -40,6 +40,7 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
     if !companion.runner_lives()? {
         eprintln!("note: no runner is up; the message is stored and waits for `kael-runner run`");
     }
+    let mut waits: Option<NextRetry> = None;
     let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {
         let message = queue.message(accepted.id)?.ok_or_else(|| {
@@ -53,6 +54,13 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
                 "message {} is stored but the queue is held: {}",
                 accepted.id, hold.reason
             )));
+        }
+        if let Some(next) = queue.get::<NextRetry>(Setting::NextRetry)? {
+            // Once for each reason: a person who waits wants to know, and need not be told again.
+            if next.why != Wait::Pause && waits.as_ref().is_none_or(|told| told.reason != next.reason) {
+                eprintln!("note: {}; it is tried again at {}", next.reason, next.at);
+                waits = Some(next);
+            }
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
             return Err(CliError::failed(format!(
@@ -131,8 +139,17 @@ fn print_reply(
         .into_iter()
         .map(|reply| reply.part.words)
         .collect();
+    let mark = message.turn.map(|turn| queue.turn_mark(turn)).transpose()?.flatten();
+    if let Some(mark) = &mark {
+        eprintln!("note: {mark}");
+    }
+    if replies.is_empty() && !output.json {
+        return Ok(());
+    }
     output.print(
-        &json!({ "schema": 1, "ok": true, "message": message.id, "key": message.key, "replies": replies }),
+        &json!({
+            "schema": 1, "ok": true, "message": message.id, "key": message.key, "replies": replies, "mark": mark,
+        }),
         || replies.join("\n\n"),
     )
 }

@@ -177,6 +177,29 @@ impl Queue {
         })
     }
 
+    /// Marks the messages of a turn as held by an operation that leaves their rows out of its candidate.
+    pub fn hold_messages(&mut self, turn: i64, operation: OperationId) -> Result<(), QueueError> {
+        self.transaction("hold messages", |t| {
+            t.execute(
+                "UPDATE messages SET state = ?1, operation = ?2 WHERE turn = ?3 AND state = ?4",
+                params![MessageState::Held, operation.to_string(), turn, MessageState::Delivering],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Gives held messages back to their turn, whatever came of the operation: if it left their rows out they are
+    /// sent again, else they stand where they stood.
+    pub fn give_back_held(&mut self) -> Result<(), QueueError> {
+        self.transaction("give held messages back", |t| {
+            t.execute(
+                "UPDATE messages SET state = ?1, operation = NULL WHERE state = ?2",
+                params![MessageState::Delivering, MessageState::Held],
+            )
+            .map(drop)
+        })
+    }
+
     /// How many messages are in each state; states without one are left out.
     pub fn message_counts(&self) -> Result<Vec<(MessageState, u64)>, QueueError> {
         self.doing("count the inbox", |c| {

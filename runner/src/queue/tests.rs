@@ -59,8 +59,8 @@ fn a_turn_is_answered_with_its_reply_in_one_step_and_only_once() {
     queue.record_invocation(&run).unwrap();
     assert_eq!(queue.unresolved_invocations().unwrap(), std::slice::from_ref(&run));
     let part = ReplyPart { message_id: "m".into(), block_index: 0, words: "hi".into() };
-    queue.answer(run.id, turn.id, std::slice::from_ref(&part), "answered", at(9)).unwrap();
-    queue.answer(run.id, turn.id, std::slice::from_ref(&part), "answered", at(9)).unwrap();
+    queue.answer(run.id, turn.id, std::slice::from_ref(&part), ("answered", None), at(9)).unwrap();
+    queue.answer(run.id, turn.id, std::slice::from_ref(&part), ("answered", None), at(9)).unwrap();
     assert_eq!(queue.replies_to(turn.id).unwrap().len(), 1);
     assert_eq!(queue.message(id).unwrap().unwrap().state, MessageState::Answered);
     assert!(queue.open_turn().unwrap().is_none());
@@ -75,11 +75,11 @@ fn only_charged_failures_count() {
     for charge in [true, false, true] {
         let run = invocation_for(&turn);
         queue.record_invocation(&run).unwrap();
-        queue.end_unanswered(run.id, "the server was overloaded", charge, at(3)).unwrap();
+        queue.end_unanswered(run.id, ("server_error", "the server was overloaded"), charge, at(3)).unwrap();
     }
     assert_eq!(queue.open_turn().unwrap().unwrap().charged, 2);
     assert_eq!(queue.turn_error(turn.id).unwrap().as_deref(), Some("the server was overloaded"));
-    queue.give_up(turn.id, "five attempts", at(4)).unwrap();
+    queue.give_up(turn.id, (Some("crash"), "five attempts"), at(4)).unwrap();
     assert_eq!(queue.message(id).unwrap().unwrap().state, MessageState::Dead);
 }
 
@@ -146,7 +146,7 @@ fn requests_are_answered_once_in_order() {
 #[test]
 fn settings_survive_and_can_be_forgotten() {
     let (dir, mut queue) = open();
-    let hold = Hold { reason: "no such session".into(), since: at(3) };
+    let hold = Hold { reason: "no such session".into(), since: at(3), until: HeldUntil::Human };
     queue.set(Setting::Hold, &hold).unwrap();
     drop(queue);
     let mut queue = Queue::open(dir.path()).unwrap();

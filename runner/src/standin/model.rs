@@ -65,6 +65,9 @@ impl Model {
         match self {
             Self::Http(http) => http.ask(request, listener),
             Self::Brain => {
+                if brain::takes_its_time(request) {
+                    std::thread::sleep(patience());
+                }
                 let message = think(request);
                 tell(&message, listener);
                 Ok(message)
@@ -94,6 +97,12 @@ fn tell(message: &Value, listener: &mut Listener<'_>) {
         }
     }
     (listener.event)(&json!({"type": "message_stop"}));
+}
+
+/// How long the mind thinks when it is asked to take its time: `KAEL_STANDIN_PATIENCE_MS`, else three seconds.
+fn patience() -> Duration {
+    let given = std::env::var("KAEL_STANDIN_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
+    Duration::from_millis(given.unwrap_or(3000))
 }
 
 fn think(request: &Value) -> Value {

@@ -6,7 +6,8 @@
 
 mod decide;
 mod notify;
-mod pause;
+mod pacing;
+mod probe;
 mod publish;
 mod signals;
 mod turn;
@@ -23,10 +24,11 @@ use crate::cli::error::CliError;
 use crate::companion::Companion;
 use crate::doorbell;
 use crate::keeper::Keeper;
-use crate::queue::{Hold, Setting};
+use crate::queue::{Hold, NextRetry, Setting, Wait};
 
 pub use decide::View;
 use decide::{Decision, decide, idle};
+use pacing::Pacing;
 use signals::SignalThread;
 
 /// What may happen while the loop waits.
@@ -58,8 +60,10 @@ pub struct Supervisor {
     bell: UnixDatagram,
     stop: Stop,
     until_idle: bool,
-    failures: u32,
+    pacing: Pacing,
     retry_at: Option<Timestamp>,
+    probe_at: Option<Timestamp>,
+    probes: u32,
     tick: Duration,
     hub: Hub,
     /// What was told about holds and pauses.
@@ -86,6 +90,12 @@ impl Supervisor {
         let stopper = sender.clone();
         let stop_turn = Box::new(move |turn| stopper.send(Event::StopTurn(turn)).unwrap_or_default());
         let attached = AttachServer::start(keeper.companion.clone(), hub.clone(), stop_turn)?;
+        // A limit does not end because the runner was started again; a pause does.
+        let waits: Option<NextRetry> = keeper.queue.get(Setting::NextRetry)?;
+        let retry_at = waits.filter(|next| next.why == Wait::Limit).map(|next| next.at);
+        if retry_at.is_none() {
+            keeper.queue.clear(Setting::NextRetry)?;
+        }
         Ok(Self {
             keeper,
             versions: VersionCache::default(),
@@ -93,8 +103,10 @@ impl Supervisor {
             bell,
             stop: Stop::No,
             until_idle,
-            failures: 0,
-            retry_at: None,
+            pacing: Pacing::default(),
+            retry_at,
+            probe_at: None,
+            probes: 0,
             tick: notify::tick(),
             hub,
             standing: None,
@@ -124,14 +136,14 @@ impl Supervisor {
             while let Ok(event) = self.events.try_recv() {
                 self.handle(event)?;
             }
+            self.plan_probe()?;
             let view = self.look()?;
             self.publish_state(&view)?;
             match decide(&view, self.now()) {
                 Decision::Stop => return Ok(()),
                 Decision::Answer => {
                     if self.keeper.answer_next_request()? {
-                        self.failures = 0;
-                        self.retry_at = None;
+                        self.go_on()?;
                     }
                     self.ring_waiting();
                 }
@@ -141,6 +153,11 @@ impl Supervisor {
                     self.tell(Level::Info, &line);
                     self.ring_waiting();
                 }
+                Decision::Probe => {
+                    notify::status("finding out whether the login works again");
+                    self.probe().await?;
+                    self.ring_waiting();
+                }
                 Decision::Expire => self.keeper.expire_question()?,
                 Decision::Turn => {
                     notify::status("a turn is running");
@@ -148,6 +165,9 @@ impl Supervisor {
                     self.ring_waiting();
                 }
                 Decision::Wait(until) => {
+                    for line in self.keeper.new_question()? {
+                        tracing::info!("{line}");
+                    }
                     if self.until_idle && idle(&view) {
                         return self.leave_idle();
                     }
@@ -171,7 +191,32 @@ impl Supervisor {
         let mut view = self.keeper.look()?;
         view.stopping = self.stop > Stop::No;
         view.retry_at = self.retry_at;
+        view.probe_at = self.probe_at;
         Ok(view)
+    }
+
+    /// Nothing keeps the next attempt back any more.
+    fn go_on(&mut self) -> Result<(), CliError> {
+        self.pacing.reset();
+        self.retry_at = None;
+        if self.keeper.queue.get::<NextRetry>(Setting::NextRetry)?.is_some() {
+            self.keeper.queue.clear(Setting::NextRetry)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is tried before then, and `status` says so. Told once as long as the reason stays the same.
+    fn wait_until(&mut self, next: NextRetry) -> Result<(), CliError> {
+        let before: Option<NextRetry> = self.keeper.queue.get(Setting::NextRetry)?;
+        let told = before.is_some_and(|before| (before.why, &before.reason) == (next.why, &next.reason));
+        if told {
+            tracing::debug!(at = %next.at, "still: {}", next.reason);
+        } else {
+            let text = format!("the turn is not answered: {}; it is tried again at {}", next.reason, next.at);
+            self.tell(Level::Warning, &text);
+        }
+        self.retry_at = Some(next.at);
+        Ok(self.keeper.queue.set(Setting::NextRetry, &next)?)
     }
 
     fn leave_idle(&self) -> Result<(), CliError> {
@@ -207,7 +252,7 @@ impl Supervisor {
                 tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
             }
             Event::Reload => {
-                tracing::warn!("the configuration is read at start only: restart the runner to apply it")
+                tracing::warn!("the configuration is read at start only: restart the runner to apply it");
             }
             Event::PrintStatus => {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;

@@ -1,11 +1,12 @@
 //! What the loop tells those who are attached, and the log.
 
 use kael_core::ids::OperationId;
+use kael_core::operation::Status;
 
-use crate::attach::{self, Level, Outcome, ServerLine};
+use crate::attach::{self, Level, Outcome, ServerLine, Wish};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
-use crate::keeper::{figures, outcome_line};
+use crate::keeper::{figures, outcome_line, question_line};
 use crate::queue::{Hold, Setting};
 
 use super::Supervisor;
@@ -74,7 +75,14 @@ impl Supervisor {
             self.hub.publish(&ServerLine::QuestionClosed { operation, outcome });
         }
         let Some(operation) = question else { return Ok(()) };
-        let reasons = self.keeper.store.load(operation)?.reasons.iter().map(ToString::to_string).collect();
+        let pending = self.keeper.store.load(operation)?;
+        if pending.status() == Status::RollbackPending {
+            let (what, digest) = (Wish::Rollback, String::new());
+            let (reasons, figures) = (vec![question_line(&pending)], Vec::new());
+            self.hub.publish(&ServerLine::Question { operation, what, digest, reasons, figures });
+            return Ok(());
+        }
+        let reasons = vec![question_line(&pending)];
         // Without a plan there is nothing to say yes to; the worker will say the same and fail.
         let (digest, mut figures) = match self.keeper.plan_now(None) {
             Ok(plan) => {
@@ -85,7 +93,8 @@ impl Supervisor {
             Err(error) => (String::new(), vec![format!("not possible now: {}", error.message)]),
         };
         figures.iter_mut().for_each(|line| *line = line.trim().to_owned());
-        self.hub.publish(&ServerLine::Question { operation, digest, reasons, figures });
+        let what = Wish::Rebuild;
+        self.hub.publish(&ServerLine::Question { operation, what, digest, reasons, figures });
         Ok(())
     }
 
@@ -105,6 +114,8 @@ impl Supervisor {
                 self.hub.publish(&ServerLine::Line { level: Level::Warning, text });
             }
             StreamEvent::Init { .. }
+            | StreamEvent::Limit { .. }
+            | StreamEvent::ApiError { .. }
             | StreamEvent::Replay { .. }
             | StreamEvent::Text
             | StreamEvent::Result(_)

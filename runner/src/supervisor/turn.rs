@@ -12,58 +12,79 @@ use crate::claude::marked;
 use crate::claude::process::{Ended, EndedBy, Limits, Running, Spec};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
-use crate::keeper::{Next, Settled};
-use crate::queue::{Invocation, Route};
+use crate::keeper::{Kind, Next, Settled};
+use crate::queue::{Invocation, NextRetry, Route, Wait};
 
-use super::pause::pause_after;
-use super::{Event, Stop, Supervisor};
+use super::{Event, Stop, Supervisor, pacing};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
     pub(super) async fn turn(&mut self) -> Result<(), CliError> {
         let Some(turn) = self.keeper.open_or_form_turn()? else { return Ok(()) };
         let settled = match self.keeper.next_attempt(&turn)? {
-            Next::Run(invocation) => {
-                let binary = match self.binary() {
-                    Ok(binary) => binary,
-                    Err(error) => return self.keeper.hold(&error.message),
-                };
-                self.keeper.queue.record_invocation(&invocation)?;
-                self.publish_said()?;
-                self.hub.publish(&ServerLine::TurnStarted { turn: turn.id, since: self.now() });
-                let ended = self.invoke(&binary, &invocation).await;
-                self.keeper.settle(&invocation, ended.as_ref().map_err(|error| error.message.clone()))?
+            Next::Run(mut invocation) => {
+                self.keeper.step_over_the_dead(&mut invocation)?;
+                self.attempt(&invocation).await?
             }
             Next::Answered(settled) => settled,
             Next::Hold(reason) => return self.keeper.hold(&reason),
         };
-        match settled {
-            Settled::Answered(receipt) => self.done(turn.id, Outcome::Answered, &receipt),
-            Settled::Stopped(receipt) => self.done(turn.id, Outcome::Stopped, &receipt),
-            Settled::TryAgain { detail } => {
-                self.failures += 1;
-                let (spread, _) = uuid::Uuid::new_v4().as_u64_pair();
-                let pause = pause_after(self.failures, (spread >> 32) as u32);
-                self.retry_at = Some(self.now().after(pause));
-                self.publish_end(turn.id, Outcome::TryAgain, Vec::new())?;
-                let (failures, seconds) = (self.failures, pause.as_secs_f64());
-                self.tell(
-                    Level::Warning,
-                    &format!(
-                        "turn {} is not answered ({failures}. time): {detail}; it is tried again in {seconds:.0} s",
-                        turn.id
-                    ),
-                );
-                Ok(())
+        self.after_attempt(turn.id, settled)
+    }
+
+    async fn attempt(&mut self, invocation: &Invocation) -> Result<Settled, CliError> {
+        let binary = match self.binary() {
+            Ok(binary) => binary,
+            Err(error) => {
+                return Ok(Settled::TryAgain { kind: Kind::CannotStart, detail: error.message, at: None });
             }
-            Settled::Held => self.publish_end(turn.id, Outcome::Held, Vec::new()),
+        };
+        self.keeper.queue.record_invocation(invocation)?;
+        self.publish_said()?;
+        self.hub.publish(&ServerLine::TurnStarted { turn: invocation.turn, since: self.now() });
+        let ended = self.invoke(&binary, invocation).await;
+        self.keeper.settle(invocation, ended.as_ref().map_err(|error| error.message.clone()))
+    }
+
+    fn after_attempt(&mut self, turn: i64, settled: Settled) -> Result<(), CliError> {
+        match settled {
+            Settled::Answered(receipt) => self.done(turn, Outcome::Answered, &receipt)?,
+            Settled::Stopped(receipt) => self.done(turn, Outcome::Stopped, &receipt)?,
+            // What is given up was to blame for its failures; the next one begins without them.
+            Settled::TryAtOnce => {
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
+                self.go_on()?;
+            }
+            Settled::Dead => {
+                self.publish_end(turn, Outcome::GivenUp, Vec::new())?;
+                self.go_on()?;
+            }
+            Settled::TryAgain { kind, detail, at: Some(at) } => {
+                tracing::debug!(turn, kind = kind.word(), "a limit");
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
+                self.wait_until(NextRetry { at, why: Wait::Limit, reason: detail })?;
+            }
+            Settled::TryAgain { kind, detail, at: None } => {
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
+                let runner = &self.keeper.companion.config.runner;
+                let (breaker, most) = (runner.breaker, runner.max_attempts);
+                let pause = self.pacing.failed(breaker, self.now(), pacing::random());
+                if kind == Kind::CannotStart && self.pacing.failures() >= most {
+                    // An updater puts a missing program back within seconds; this is something else.
+                    return self.keeper.hold(&format!("{detail}; then run `kael-runner retry`"));
+                }
+                let why = if pause.tripped { Wait::Breaker } else { Wait::Pause };
+                let at = self.now().after(pause.length);
+                self.wait_until(NextRetry { at, why, reason: detail })?;
+            }
+            Settled::Held => self.publish_end(turn, Outcome::Held, Vec::new())?,
         }
+        Ok(())
     }
 
     /// The turn is over and will not be tried again.
     fn done(&mut self, turn: i64, outcome: Outcome, receipt: &Receipt) -> Result<(), CliError> {
-        self.failures = 0;
-        self.retry_at = None;
+        self.go_on()?;
         let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
         kept.dedup();
         self.publish_end(turn, outcome, kept)?;
@@ -80,7 +101,7 @@ impl Supervisor {
     }
 
     /// The CLI as it is now: its updater may have replaced it since the last turn.
-    fn binary(&self) -> Result<std::path::PathBuf, CliError> {
+    pub(super) fn binary(&self) -> Result<std::path::PathBuf, CliError> {
         let config = &self.keeper.companion.config;
         let name = config.resume_command.first().map_or("claude", String::as_str);
         let configured = config.claude.env.get("PATH").map(std::ffi::OsString::from);
@@ -181,6 +202,8 @@ fn log(turn: i64, event: &StreamEvent) {
             tracing::warn!(turn, attempt, status, "the CLI repeats a refused request");
         }
         StreamEvent::Init { version, .. } => tracing::debug!(turn, version, "the CLI has started"),
+        StreamEvent::Limit { kind, .. } => tracing::debug!(turn, kind, "a limit of the account"),
+        StreamEvent::ApiError { error, .. } => tracing::debug!(turn, error, "the API refused"),
         StreamEvent::Replay { .. }
         | StreamEvent::Text
         | StreamEvent::MessageStart { .. }

@@ -252,7 +252,6 @@ fn every_key_reaches_its_field() {
                 "runner.debounce",
                 "runner.replay_overlap",
                 "runner.breaker",
-                "runner.interrupted_tool",
                 "runner.log_content",
                 "[telegram]",
                 "[archive]",

@@ -3,20 +3,22 @@
 //! Read after the invocation has exited: a running CLI's output is ahead of its file. The answer
 //! depends on the file alone, never on an exit code or a result line.
 
-use std::collections::{HashMap, HashSet};
+mod turn;
+
+use std::collections::HashSet;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use self::turn::Turn;
 use super::error::TranscriptError;
-use super::head::{BlockKind, Content, Head, RowKind};
 use super::index::{Link, RowKey, RowNo, flag};
 use super::json::decode;
-use super::judge::{Context, Judged, Role};
+use super::judge::{Context, Judged};
 use super::rows::Rows;
-use super::rules::{ExtractRules, OwnRows, Rule};
-use super::speech::text_of;
-use super::survey::Survey;
+use super::rules::{ExtractRules, OwnRows};
+use super::survey::{self, Survey};
 
 /// How far a message got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +39,9 @@ pub enum After {
     },
     /// Tools were called, each has its result, and then it ended.
     ToolsFinished {
-        /// The uuid of the last row with a call: where the turn can be continued.
-        last_tool_use_row: String,
+        /// The uuid of the last row in the file that holds a result: where the turn can be continued
+        /// without losing any (measured: going on at a call's row loses that call's result).
+        last_result_row: String,
     },
     /// A tool was called and has no result: whether it had its effect is unknown.
     ToolOpen {
@@ -46,6 +49,9 @@ pub enum After {
         row: String,
         /// The tool's name.
         tool: String,
+        /// The uuid of the last row in the file that holds the result of another call of the turn:
+        /// where it can be continued without the open call. None when no call of it has finished.
+        last_result_row: Option<String>,
     },
     /// The last message of the assistant is finished.
     Answered,
@@ -115,16 +121,18 @@ pub struct Receipt {
     pub usage: Option<Usage>,
     /// The usage of the first one.
     pub first_usage: Option<Usage>,
-    /// The uuid of the row that the message's chain begins with.
-    pub chain_root: Option<String>,
     /// Whether the message is on the chain that the next resume loads.
     pub on_live_chain: bool,
-    /// The line of the message's row.
+    /// The line of the message's row; not counted where the message is answered and the file long.
     pub row_line: Option<u64>,
     /// An interrupt row stands after the last row of the model's.
     pub interrupted: bool,
     /// The last API error after the message, if nothing of the model's came after it.
     pub api_error: Option<ApiError>,
+    /// The uuid of the message's row, as it stands in the file.
+    row: Option<String>,
+    /// The uuid of the row that the message's chain begins with, where it was read.
+    near_root: Option<String>,
 }
 
 /// An API error row.
@@ -146,11 +154,12 @@ impl Receipt {
             replies: Vec::new(),
             usage: None,
             first_usage: None,
-            chain_root: None,
             on_live_chain: false,
             row_line: None,
             interrupted: false,
             api_error: None,
+            row: None,
+            near_root: None,
         }
     }
 }
@@ -161,26 +170,93 @@ pub const NOTE_PREFIX: &str = "[kael-runner]";
 /// Reads what became of the message whose row has this uuid, also under our mark in a candidate,
 /// as `source_uuid` of an absorbed message, or merged into another one (facts 3).
 ///
-/// `from_offset` is the file's size before the invocation: rows in front of it are read for the
-/// chain. A file that is not there gives [`After::Absent`]. Blocking; reads the whole file once.
+/// `from_offset` is the file's size before the invocation. Only what stands behind it is read, and
+/// as much in front of it as the answer needs: mostly a few rows, so that a turn on a transcript of
+/// any size costs what the turn wrote. A message that is not there is looked for in the whole file.
+/// A file that is not there gives [`After::Absent`]. Blocking.
 ///
 /// # Errors
 ///
 /// When the file cannot be read, or changes while it is.
 pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Receipt, TranscriptError> {
+    let mut reach = REACH;
+    loop {
+        let start = match line_start(transcript, from_offset, reach) {
+            Ok(start) => start,
+            Err(error) if error.is_not_found() => return Ok(Receipt::absent()),
+            Err(error) => return Err(error),
+        };
+        if let Some(mut receipt) = look(transcript, start, from_offset, row_uuid)? {
+            if start > 0 && !matches!(receipt.after, After::Answered | After::Absent) {
+                // Messages name the line; the usual case does without counting.
+                let lines = lines_before(transcript, start)?;
+                receipt.row_line = receipt.row_line.map(|line| line + lines);
+            } else if start > 0 {
+                receipt.row_line = None;
+            }
+            return Ok(receipt);
+        }
+        reach = reach.saturating_mul(8);
+    }
+}
+
+impl Receipt {
+    /// The uuid of the row that the message's chain begins with, read from the whole file unless it
+    /// was near. None when there is no row of the message. Blocking.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn chain_root(&self, transcript: &Path) -> Result<Option<String>, TranscriptError> {
+        match (&self.near_root, &self.row) {
+            (Some(root), _) => Ok(Some(root.clone())),
+            (None, Some(row)) => Ok(look(transcript, 0, 0, row)?.and_then(|receipt| receipt.near_root)),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What the part of the file from `start` on says; nothing when that is too little to tell. From 0
+/// it always says something.
+fn look(
+    transcript: &Path,
+    start: u64,
+    from_offset: u64,
+    row_uuid: &str,
+) -> Result<Option<Receipt>, TranscriptError> {
     let rules = ExtractRules::default();
     let own = OwnRows::default();
     let context = Context { rules: &rules, own: &own };
-    let mut survey = match Survey::of(transcript, context) {
+    let mut survey = match Survey::tail(transcript, context, start) {
         Ok(survey) => survey,
-        Err(error) if error.is_not_found() => return Ok(Receipt::absent()),
+        Err(error) if error.is_not_found() => return Ok(Some(Receipt::absent())),
         Err(error) => return Err(error),
     };
+    let whole = start == 0;
     let mut rows = Rows::open(transcript)?;
-    let Some(ours) = find(&survey, &mut rows, from_offset, row_uuid)? else { return Ok(Receipt::absent()) };
+    let Some(ours) = find(&survey, &mut rows, from_offset, row_uuid)? else {
+        return Ok(whole.then(Receipt::absent));
+    };
+    // The row the next resume continues from is named by the last last-prompt that names a row of
+    // the file: one that names none here may name one in front.
+    let named = survey.last_leaf.last().is_some_and(|leaf| survey.index.find(*leaf).is_some());
+    if !whole && !named {
+        return Ok(None);
+    }
     let leaf = survey.leaf();
     let live = live_path(leaf, &survey, &mut rows)?;
     let on_live_chain = live.contains(&ours);
+    let ends = |row: Option<&RowNo>| {
+        row.and_then(|row| survey.index.get(*row)).is_none_or(|entry| entry.parent() == Link::Root)
+    };
+    if !whole && !on_live_chain && !ends(live.first()) {
+        return Ok(None);
+    }
+    let before = ancestors(&survey, ours).skip(1).find(|row| survey.index.has(*row, flag::MODEL));
+    let root = ancestors(&survey, ours).last().filter(|root| whole || ends(Some(root)));
+    if before.is_none() && root.is_none() {
+        return Ok(None);
+    }
     let path: Vec<RowNo> = if on_live_chain {
         live.into_iter().skip_while(|row| *row != ours).skip(1).collect()
     } else {
@@ -211,14 +287,44 @@ pub fn read(transcript: &Path, from_offset: u64, row_uuid: &str) -> Result<Recei
         let (bytes, head) = rows.read(entry)?;
         Ok(head.uuid.map(|id| decode(id.of(bytes)).text.into_owned()))
     };
-    let before = ancestors(&survey, ours).skip(1).find(|row| survey.index.has(*row, flag::MODEL));
-    let root = ancestors(&survey, ours).last();
     let mut receipt = turn.finish();
     receipt.last_assistant_before = uuid(before, &mut rows)?;
-    receipt.chain_root = uuid(root, &mut rows)?;
+    receipt.near_root = uuid(root, &mut rows)?;
+    receipt.row = uuid(Some(ours), &mut rows)?;
     receipt.on_live_chain = on_live_chain;
     receipt.row_line = survey.index.get(ours).map(super::index::Entry::line);
-    Ok(receipt)
+    Ok(Some(receipt))
+}
+
+/// How much in front of the invocation is read at first.
+const REACH: u64 = 256 << 10;
+
+/// The start of a line at least `reach` bytes in front of an offset; 0 where that is the whole file,
+/// or where there is no such line.
+fn line_start(path: &Path, offset: u64, reach: u64) -> Result<u64, TranscriptError> {
+    let io = || TranscriptError::io(path, "read");
+    let mut file = survey::open(path)?;
+    let size = file.metadata().map_err(io())?.len();
+    let Some(from) = offset.checked_sub(reach).filter(|_| offset <= size) else { return Ok(0) };
+    file.seek(SeekFrom::Start(from)).map_err(io())?;
+    let mut bytes = Vec::new();
+    (&mut file).take(reach).read_to_end(&mut bytes).map_err(io())?;
+    Ok(memchr::memchr(b'\n', &bytes).map_or(0, |at| from + at as u64 + 1))
+}
+
+/// How many lines end in front of an offset.
+fn lines_before(path: &Path, offset: u64) -> Result<u64, TranscriptError> {
+    let mut file = survey::open(path)?.take(offset);
+    let mut buffer = vec![0; 256 << 10];
+    let mut lines = 0;
+    loop {
+        match file.read(&mut buffer).map_err(TranscriptError::io(path, "read"))? {
+            0 => return Ok(lines),
+            count => {
+                lines += memchr::memchr_iter(b'\n', buffer.get(..count).unwrap_or_default()).count() as u64;
+            }
+        }
+    }
 }
 
 /// The message's row.
@@ -282,163 +388,6 @@ fn live_path(leaf: Option<RowNo>, survey: &Survey, rows: &mut Rows) -> Result<Ve
     }
     path.reverse();
     Ok(path)
-}
-
-/// What a turn's rows add up to.
-#[derive(Default)]
-struct Turn {
-    replies: Vec<ReplyPart>,
-    first_usage: Option<Usage>,
-    usage: Option<Usage>,
-    /// Blocks seen of each message.
-    blocks: HashMap<String, u32>,
-    /// Calls in order: id, row, tool.
-    calls: Vec<(RowKey, String, String)>,
-    done: HashSet<RowKey>,
-    /// The last row of the model's finished its message.
-    finished: bool,
-    interrupted: bool,
-    api_error: Option<ApiError>,
-}
-
-/// Why a message of the model's is over. `tool_use`, `max_tokens` and `pause_turn` are not among
-/// them: the CLI goes on by itself.
-const FINISHED: &[&[u8]] = &[b"end_turn", b"stop_sequence", b"refusal", b"model_context_window_exceeded"];
-
-/// How the CLI begins a result that it made up for a call whose outcome it does not know.
-const MADE_UP: &str = "[Tool call interrupted:";
-
-impl Turn {
-    /// Whether a row beside the path belongs to the turn: a block of a message that is on it, or a
-    /// result. An answer of another attempt does not.
-    fn is_parallel(&self, row: &[u8], head: &Head, judged: &Judged) -> bool {
-        if judged.is_model {
-            let id = head.message_id.map(|id| decode(id.of(row)).text);
-            return id.is_some_and(|id| self.blocks.contains_key(id.as_ref()));
-        }
-        head.blocks.iter().any(|block| block.kind == BlockKind::ToolResult)
-    }
-
-    /// Takes in one row; false when the next human message begins.
-    fn row(&mut self, row: &[u8], head: &Head, judged: &Judged) -> bool {
-        match head.kind {
-            RowKind::User => self.user(row, head, judged),
-            RowKind::Assistant => {
-                self.assistant(row, head, judged);
-                true
-            }
-            _ => true,
-        }
-    }
-
-    fn user(&mut self, row: &[u8], head: &Head, judged: &Judged) -> bool {
-        let mut is_result = false;
-        for block in head.blocks.iter().filter(|block| block.kind == BlockKind::ToolResult) {
-            is_result = true;
-            let made_up = block.content.is_some_and(|content| {
-                content.of(row).strip_prefix(b"\"").is_some_and(|text| text.starts_with(MADE_UP.as_bytes()))
-            });
-            if let Some(id) = block.id.filter(|_| !made_up) {
-                self.done.insert(RowKey::of(id.of(row)));
-            }
-        }
-        if judged.parts.iter().any(|part| part.rule == Rule::Interrupt) {
-            self.interrupted = true;
-            return true;
-        }
-        if is_result || !judged.says(Role::Human) {
-            return true;
-        }
-        let first = judged.speech().next().map(|part| text_of(part, row).0);
-        first.is_some_and(|text| text.starts_with(NOTE_PREFIX))
-    }
-
-    fn assistant(&mut self, row: &[u8], head: &Head, judged: &Judged) {
-        if judged.rule() == Rule::ApiError {
-            let text = head.blocks.iter().filter_map(|block| block.text);
-            let text: Vec<_> = text.map(|text| decode(text.of(row)).text).collect();
-            self.api_error = Some(ApiError {
-                status: head.api_error_status.and_then(|status| u16::try_from(status).ok()),
-                text: text.join("\n"),
-            });
-            return;
-        }
-        if !judged.is_model {
-            return;
-        }
-        // In a candidate stand only turns that were resolved before it was made; its rows have no
-        // `stop_reason`, and a message that nobody answered has our marker behind it.
-        if head.kael.is_some_and(|kael| Head::is(kael.kind, row, "open_tail")) {
-            return;
-        }
-        self.api_error = None;
-        self.interrupted = false;
-        let message_id = head.message_id.map_or_else(String::new, |id| decode(id.of(row)).text.into_owned());
-        let mut index = self.blocks.get(&message_id).copied().unwrap_or(0);
-        for block in &head.blocks {
-            let place = match head.api_block_index {
-                Some(known) if head.blocks.len() == 1 => u32::try_from(known).unwrap_or(index),
-                _ => index,
-            };
-            index += 1;
-            if block.kind == BlockKind::ToolUse
-                && let Some(id) = block.id
-            {
-                let text = |span: Option<super::json::Span>| {
-                    span.map_or_else(String::new, |span| decode(span.of(row)).text.into_owned())
-                };
-                self.calls.push((RowKey::of(id.of(row)), text(head.uuid), text(block.tool)));
-            }
-            if let (BlockKind::Text, Some(text)) = (block.kind, block.text) {
-                self.reply(&message_id, place, decode(text.of(row)).text.into_owned());
-            }
-        }
-        if let Content::Text(text) = head.content {
-            self.reply(&message_id, 0, decode(text.of(row)).text.into_owned());
-        }
-        self.blocks.insert(message_id, index);
-        if let Some(usage) = head.usage {
-            self.usage = Some(usage.into());
-            self.first_usage = self.first_usage.or(self.usage);
-        }
-        let ended = head.stop_reason.is_some_and(|reason| FINISHED.contains(&reason.of(row)));
-        self.finished = ended || head.kael.is_some();
-    }
-
-    fn reply(&mut self, message_id: &str, block_index: u32, text: String) {
-        if !text.trim().is_empty() {
-            self.replies.push(ReplyPart { message_id: message_id.to_owned(), block_index, text });
-        }
-    }
-
-    fn finish(self) -> Receipt {
-        let open = self.calls.iter().rev().find(|(id, ..)| !self.done.contains(id));
-        // What comes after a finished answer (a failed follow-up, an interrupt) takes nothing back.
-        let after = if self.finished {
-            After::Answered
-        } else if let Some((_, row, tool)) = open {
-            After::ToolOpen { row: row.clone(), tool: tool.clone() }
-        } else if let Some((_, row, _)) = self.calls.last() {
-            After::ToolsFinished { last_tool_use_row: row.clone() }
-        } else if self.interrupted {
-            After::Interrupted
-        } else if !self.replies.is_empty() {
-            After::AnsweredPartly
-        } else if let Some(error) = &self.api_error {
-            After::ApiErrorOnly { status: error.status, text: error.text.clone() }
-        } else {
-            After::Nothing
-        };
-        Receipt {
-            after,
-            replies: self.replies,
-            usage: self.usage,
-            first_usage: self.first_usage,
-            interrupted: self.interrupted,
-            api_error: self.api_error,
-            ..Receipt::absent()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ fn a_finished_message_is_an_answer() {
         [ReplyPart { message_id: "msg_0002".to_owned(), block_index: 1, text: "White.".to_owned() }]
     );
     assert_eq!(receipt.last_assistant_before, Some(before));
-    assert_eq!(receipt.chain_root, Some(uuid(1)));
+    assert_eq!(receipt.near_root, Some(uuid(1)));
     assert_eq!(receipt.usage.map(|usage| usage.total()), Some(20_022));
     assert_eq!((receipt.on_live_chain, receipt.row_line), (true, Some(3)));
 }
@@ -120,18 +120,20 @@ fn tools_are_never_taken_for_nothing() {
     let (mut script, _) = seeded();
     let ours = script.human("list");
     let call = script.calls("Bash", json!({"command": "ls"}));
-    assert_eq!(of(&script, &ours).after, After::ToolOpen { row: call.clone(), tool: "Bash".to_owned() });
+    let open = After::ToolOpen { row: call.clone(), tool: "Bash".to_owned(), last_result_row: None };
+    assert_eq!(of(&script, &ours).after, open);
     let mut interrupted = script.clone();
     interrupted.interrupt();
-    assert_eq!(of(&interrupted, &ours).after, After::ToolOpen { row: call.clone(), tool: "Bash".to_owned() });
+    assert_eq!(of(&interrupted, &ours).after, open);
     let mut made_up = script.clone();
     made_up.result("Bash", json!("[Tool call interrupted: the session ended before ...]"), true);
     assert!(matches!(of(&made_up, &ours).after, After::ToolOpen { .. }));
 
-    script.result("Bash", json!("kite.txt"), false);
-    assert_eq!(of(&script, &ours).after, After::ToolsFinished { last_tool_use_row: call.clone() });
+    let result = script.result("Bash", json!("kite.txt"), false);
+    let finished = After::ToolsFinished { last_result_row: result };
+    assert_eq!(of(&script, &ours).after, finished);
     script.api_error(500);
-    assert_eq!(of(&script, &ours).after, After::ToolsFinished { last_tool_use_row: call });
+    assert_eq!(of(&script, &ours).after, finished);
 }
 
 #[test]
@@ -140,10 +142,11 @@ fn parallel_results_hang_beside_the_chain() {
     let ours = script.human("both");
     let first = script.calls("A", json!({}));
     let second = script.calls("B", json!({}));
-    script.on(&first).result("A", json!("a"), false);
-    assert_eq!(of(&script, &ours).after, After::ToolOpen { row: second.clone(), tool: "B".to_owned() });
-    script.on(&second).result("B", json!("b"), false);
-    assert_eq!(of(&script, &ours).after, After::ToolsFinished { last_tool_use_row: second });
+    let done = script.on(&first).result("A", json!("a"), false);
+    let open = After::ToolOpen { row: second.clone(), tool: "B".to_owned(), last_result_row: Some(done) };
+    assert_eq!(of(&script, &ours).after, open);
+    let last = script.on(&second).result("B", json!("b"), false);
+    assert_eq!(of(&script, &ours).after, After::ToolsFinished { last_result_row: last });
 }
 
 #[test]
@@ -247,4 +250,65 @@ fn a_row_kept_by_a_compaction_is_still_live() {
     script.says("here");
     assert!(of(&script, &ours).on_live_chain);
     assert!(!of(&script, &uuid(1)).on_live_chain, "older rows are gone from the context");
+}
+
+/// Reads as a supervisor does: from the size that the file had before the invocation. What the part
+/// says must be what the whole file says, but for the line where that is not counted.
+fn near(script: &Script, from: usize, row: &str) -> Receipt {
+    let fixture = script.file();
+    let near = read(&fixture.path, from as u64, row).unwrap();
+    let whole = read(&fixture.path, 0, row).unwrap();
+    assert_eq!(near.chain_root(&fixture.path).unwrap(), whole.chain_root(&fixture.path).unwrap());
+    let row_line = near.row_line.or(whole.row_line);
+    let near_root = near.near_root.clone().or_else(|| whole.near_root.clone());
+    assert_eq!(Receipt { row_line, near_root, ..near.clone() }, whole);
+    near
+}
+
+/// A conversation much longer than what is read in front of an invocation.
+fn long() -> Script {
+    let mut script = Script::new();
+    for turn in 0..60 {
+        let ours = script.human(&format!("question {turn}"));
+        script.calls("Bash", json!({"command": "ls"}));
+        script.result("Bash", json!("x".repeat(20_000)), false);
+        script.says("answer");
+        script.last_prompt("question", &ours);
+    }
+    script
+}
+
+#[test]
+fn a_turn_is_read_from_its_own_rows() {
+    let mut script = long();
+    let from = script.bytes().len();
+    assert!(from as u64 > 2 * REACH);
+    let ours = script.human("and now?");
+    script.says("now");
+    assert_eq!(near(&script, from, &ours).after, After::Answered);
+    assert_eq!(near(&script, from, &ours).near_root, None, "the beginning was not read");
+    script.last_prompt("and now?", &ours);
+    let receipt = near(&script, from, &ours);
+    assert_eq!((receipt.after, receipt.on_live_chain, receipt.row_line), (After::Answered, true, None));
+    assert!(receipt.last_assistant_before.is_some());
+}
+
+#[test]
+fn what_is_not_near_is_looked_for_farther_away() {
+    let from = long().bytes().len();
+    // An earlier message was sent again and swallowed: its row stands far in front.
+    let mut script = long();
+    script.line(&json!({"type": "mode", "mode": "normal"}));
+    assert_eq!(near(&script, from, &uuid(5)).after, After::Answered);
+    // Nothing of it anywhere.
+    assert_eq!(near(&script, from, "nowhere").after, After::Absent);
+    // A rewind far back: the row before it is not near.
+    let mut script = long();
+    let ours = script.on(&uuid(4)).human("again from there");
+    let receipt = near(&script, from, &ours);
+    assert_eq!((receipt.after, receipt.last_assistant_before), (After::Nothing, Some(uuid(4))));
+    assert_eq!(receipt.row_line, Some(301));
+    // The last-prompt leads back to a branch that begins far away.
+    script.last_prompt("x", &uuid(8));
+    assert!(!near(&script, from, &ours).on_live_chain);
 }

@@ -67,6 +67,7 @@ fn ended(outcome: Outcome, kept: &[&str]) -> ServerLine {
 fn question() -> ServerLine {
     ServerLine::Question {
         operation: OperationId::generate(),
+        what: Wish::Rebuild,
         digest: "d".into(),
         reasons: vec!["it is dirty".into()],
         figures: vec!["one".into(), "two".into(), "three".into()],
@@ -173,7 +174,7 @@ fn once_stops_twice_leaves() {
 fn a_question_is_answered_at_the_prompt_and_nowhere_else() {
     let mut chat = chat();
     let text = hear(&mut chat, vec![question()]);
-    assert_eq!(text, "! a rebuild: it is dirty\n· one\n· two\n· three");
+    assert_eq!(text, "! it is dirty\n· one\n· two\n· three");
     assert_eq!(chat.prompt(), "rebuild the session? y/n/l › ");
     let acts = chat.submit("what would it carry?", "k".into());
     assert!(matches!(sent(&acts)[..], [ClientLine::Say { .. }]), "other words are said");
