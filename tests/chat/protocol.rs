@@ -29,7 +29,7 @@ impl Attached {
         Self { write: stream.try_clone().unwrap(), read: BufReader::new(stream), heard: Vec::new() }
     }
 
-    fn ask(&mut self, line: Value) {
+    fn ask(&mut self, line: &Value) {
         writeln!(self.write, "{line}").unwrap();
     }
 
@@ -83,8 +83,8 @@ fn what_one_says_all_see_and_the_text_comes_while_it_is_said() {
         assert_eq!((&hello["type"], &hello["schema"]), (&json!("hello"), &json!(1)));
     }
     let words = "风筝？\n\t@/etc/passwd  ";
-    one.ask(json!({ "type": "say", "key": "k-1", "words": words }));
-    one.ask(json!({ "type": "say", "key": "k-1", "words": words }));
+    one.ask(&json!({ "type": "say", "key": "k-1", "words": words }));
+    one.ask(&json!({ "type": "say", "key": "k-1", "words": words }));
     assert_eq!(one.until("accepted", any)["duplicate"], false);
     assert_eq!(one.until("accepted", any)["duplicate"], true, "the same key is one message");
     for client in [&mut one, &mut two] {
@@ -112,7 +112,7 @@ fn what_one_says_all_see_and_the_text_comes_while_it_is_said() {
     }
     // The owner's words went as they are; those that could be a command did not.
     assert!(stub.last_main().texts(Role::User).contains(&words.to_owned()));
-    two.ask(json!({ "type": "say", "key": "k-2", "words": " /clear" }));
+    two.ask(&json!({ "type": "say", "key": "k-2", "words": " /clear" }));
     assert_eq!(one.until("said", any)["words"], " /clear");
     assert_eq!(one.until("reply", any)["words"], "Nothing is cleared.");
     let sent = stub.last_main().texts(Role::User).pop().unwrap();
@@ -153,13 +153,13 @@ fn a_question_is_answered_by_one_and_closed_for_all() {
     // The conversation goes on: a yes to the old figures is none, and they are shown anew.
     companion.say("one more thing");
     let answer = |question: &Value, yes: bool| json!({ "type": "answer", "id": 7, "operation": question["operation"], "digest": question["digest"], "yes": yes });
-    one.ask(answer(&question, true));
+    one.ask(&answer(&question, true));
     let refused = one.until("result", any);
     assert_eq!((&refused["ok"], &refused["id"]), (&json!(false), &json!(7)), "{refused}");
     assert_eq!(companion.session(), before);
     let again = two.until("question", any);
     assert_ne!(again["digest"], question["digest"]);
-    two.ask(answer(&again, true));
+    two.ask(&answer(&again, true));
     assert_eq!(two.until("result", any)["ok"], true);
     let closed = one.until("question_closed", any);
     assert!(closed["outcome"].as_str().unwrap().contains("the session was rebuilt"), "{closed}");
@@ -167,20 +167,20 @@ fn a_question_is_answered_by_one_and_closed_for_all() {
 
     // Commands are answered to who asks.
     for (id, name, wanted) in [(1, "status", "runner"), (2, "dirty", "speech"), (3, "plan", "plan for")] {
-        two.ask(json!({ "type": "command", "id": id, "name": name }));
+        two.ask(&json!({ "type": "command", "id": id, "name": name }));
         let result = two.until("result", |line| line["id"] == id);
         assert!(result["text"].as_str().unwrap().contains(wanted), "{result}");
     }
-    two.ask(json!({ "type": "command", "id": 4, "name": "rollback" }));
+    two.ask(&json!({ "type": "command", "id": 4, "name": "rollback" }));
     assert_eq!(two.until("result", |line| line["id"] == 4)["ok"], true);
     assert_eq!(companion.session(), before);
-    two.ask(json!({ "type": "command", "id": 5, "name": "rebuild" }));
+    two.ask(&json!({ "type": "command", "id": 5, "name": "rebuild" }));
     let question = one.until("question", any);
-    one.ask(answer(&question, false));
+    one.ask(&answer(&question, false));
     two.until("question_closed", any);
     assert_eq!(companion.session(), before);
     for (asked, wanted) in [("shout", "not understood"), ("{", "not understood")] {
-        one.ask(json!({ "type": asked }));
+        one.ask(&json!({ "type": asked }));
         assert!(one.until("error", any)["text"].as_str().unwrap().contains(wanted));
     }
     companion.stop(runner);
@@ -197,11 +197,11 @@ fn a_stopped_turn_is_done(subject: Subject) {
     let mut client = Attached::to(&companion);
     companion.say("hello");
     client.until("turn_ended", any);
-    client.ask(json!({ "type": "say", "key": "s", "words": "tell a story" }));
+    client.ask(&json!({ "type": "say", "key": "s", "words": "tell a story" }));
     let turn = client.until("part", any)["turn"].clone();
     let asked = stub.main_requests().len();
-    client.ask(json!({ "type": "stop", "turn": 999 }));
-    client.ask(json!({ "type": "stop", "turn": turn }));
+    client.ask(&json!({ "type": "stop", "turn": 999 }));
+    client.ask(&json!({ "type": "stop", "turn": turn }));
     let ended = client.until("turn_ended", any);
     assert_eq!(ended["outcome"], "stopped");
     let parts = client.of_type("part").into_iter().filter(|part| part["turn"] == turn);
@@ -217,7 +217,7 @@ fn a_stopped_turn_is_done(subject: Subject) {
     let human = last.texts(Role::User);
     assert_eq!(human.iter().filter(|text| text.contains("tell a story")).count(), 1, "{human:#?}");
     // What the human saw is in the conversation.
-    let kept = last.texts(Role::Assistant).iter().any(|text| *text == streamed);
+    let kept = last.texts(Role::Assistant).contains(&streamed);
     assert!(kept, "{streamed:?} is not in {:#?}", last.view());
     assert_eq!(ended["kept"].as_array().unwrap().len(), 1, "{ended}");
     companion.stop(runner);
@@ -249,11 +249,11 @@ fn a_stop_inside_a_tool_ends_the_tool_and_holds_nothing() {
         stub.on_text("and now", Reply::text("Here I am."));
         let runner = companion.start();
         let mut client = Attached::to(&companion);
-        client.ask(json!({ "type": "say", "key": "w", "words": "work hard" }));
+        client.ask(&json!({ "type": "say", "key": "w", "words": "work hard" }));
         let tool = client.until("tool", any);
         assert_eq!(tool["name"], "Bash");
         std::thread::sleep(std::time::Duration::from_millis(500));
-        client.ask(json!({ "type": "stop", "turn": tool["turn"] }));
+        client.ask(&json!({ "type": "stop", "turn": tool["turn"] }));
         assert_eq!(client.until("turn_ended", any)["outcome"], "stopped");
         assert_eq!(companion.json(&["status"])["hold"], Value::Null);
         assert_eq!(companion.say("and now"), "Here I am.");
@@ -272,7 +272,7 @@ fn a_stop_survives_a_crash() {
     companion.configure("", "rebuild = \"off\"");
     let runner = companion.start();
     let mut client = Attached::to(&companion);
-    client.ask(json!({ "type": "say", "key": "s", "words": "tell a story" }));
+    client.ask(&json!({ "type": "say", "key": "s", "words": "tell a story" }));
     let turn = client.until("turn_started", any)["turn"].clone();
     gate.wait_reached(PATIENCE);
     // The CLI is stopped in its tracks, so that it cannot end before the runner is killed.
@@ -282,8 +282,8 @@ fn a_stop_survives_a_crash() {
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     }
-    client.ask(json!({ "type": "stop", "turn": turn }));
-    client.ask(json!({ "type": "command", "id": 1, "name": "status" }));
+    client.ask(&json!({ "type": "stop", "turn": turn }));
+    client.ask(&json!({ "type": "command", "id": 1, "name": "status" }));
     client.until("result", any);
     runner.signal(rustix::process::Signal::KILL);
     runner.wait(PATIENCE);

@@ -47,13 +47,13 @@ pub fn run(companion: &Companion, output: &Output) -> Result<(), CliError> {
         }
         let ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
         if ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-            told = tell(companion, Some(told), output)?;
+            told = tell(companion, Some(&told), output)?;
         }
     }
 }
 
 /// Prints what the pointer names, unless that is what was told last.
-fn tell(companion: &Companion, told: Option<Value>, output: &Output) -> Result<Value, CliError> {
+fn tell(companion: &Companion, told: Option<&Value>, output: &Output) -> Result<Value, CliError> {
     // Under the lock, so that a value which a switch is about to take back is not told.
     let read: Result<PointerValue, PointerError> = companion.pointer.read_locked();
     let (session, error) = match &read {
@@ -61,7 +61,7 @@ fn tell(companion: &Companion, told: Option<Value>, output: &Output) -> Result<V
         Err(error) => (None, Some(error_chain(error))),
     };
     let value = json!({ "session": session, "error": error });
-    if told.as_ref() == Some(&value) {
+    if told == Some(&value) {
         return Ok(value);
     }
     let at = companion.clock.now();

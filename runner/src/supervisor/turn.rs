@@ -62,7 +62,7 @@ impl Supervisor {
             Settled::TryAgain { kind, detail, at: Some(at) } => {
                 tracing::debug!(turn, kind = kind.word(), "a limit");
                 self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
-                self.wait_until(NextRetry { at, why: Wait::Limit, reason: detail })?;
+                self.wait_until(&NextRetry { at, why: Wait::Limit, reason: detail })?;
             }
             Settled::TryAgain { kind, detail, at: None } => {
                 self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
@@ -75,7 +75,7 @@ impl Supervisor {
                 }
                 let why = if pause.tripped { Wait::Breaker } else { Wait::Pause };
                 let at = self.now().after(pause.length);
-                self.wait_until(NextRetry { at, why, reason: detail })?;
+                self.wait_until(&NextRetry { at, why, reason: detail })?;
             }
             Settled::Held => self.publish_end(turn, Outcome::Held, Vec::new())?,
         }
