@@ -1,6 +1,8 @@
 //! The one integration test binary: every suite is a module of it.
 
 #[cfg(test)]
+mod chat;
+#[cfg(test)]
 mod companion;
 #[cfg(test)]
 mod conformance;

@@ -4,6 +4,8 @@
 //! CLI answer them and stores the replies; the [`keeper`] is the one that may touch operations and
 //! the pointer, and asks `kael-core` for every decision about a transcript.
 
+pub mod attach;
+pub mod chat;
 pub mod claude;
 pub mod cli;
 pub mod companion;

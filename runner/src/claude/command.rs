@@ -40,8 +40,9 @@ const STREAMING: &[&str] = &[
 ];
 
 /// The arguments after the program's name. The prompt is not among them: it goes to standard input.
+/// `partial`: the text as it comes, for who is attached; the requests to the API are the same without.
 #[must_use]
-pub fn arguments(config: &Config, invocation: &Invocation) -> Vec<String> {
+pub fn arguments(config: &Config, invocation: &Invocation, partial: bool) -> Vec<String> {
     let id = invocation.session.to_string();
     let mut out = Vec::new();
     for argument in config.resume_command.iter().skip(1) {
@@ -57,6 +58,9 @@ pub fn arguments(config: &Config, invocation: &Invocation) -> Vec<String> {
             .map(|&s| s.to_owned())
             .collect::<Vec<_>>(),
     );
+    if partial {
+        out.push("--include-partial-messages".to_owned());
+    }
     if let Route::ResumeAt(row) = &invocation.route {
         out.extend(["--resume-session-at".to_owned(), row.clone()]);
     }

@@ -27,6 +27,18 @@ pub enum StreamEvent {
     },
     /// The assistant said something; the words are read from the transcript later.
     Text,
+    /// The API begins another message of the conversation (with `--include-partial-messages`).
+    MessageStart {
+        /// Its id.
+        id: String,
+    },
+    /// A piece of text of the message that began last.
+    Delta {
+        /// Its content block, counted from 0 over blocks of all kinds.
+        block: u32,
+        /// The piece.
+        text: String,
+    },
     /// The CLI repeats a refused request by itself.
     Retry {
         /// Which repetition this is.
@@ -137,8 +149,31 @@ pub fn parse(line: &[u8]) -> StreamEvent {
             StreamEvent::ApiError { error: text("/error").unwrap_or_default(), detail: text("/api_error") }
         }
         (Some("assistant"), _) => assistant(&value),
+        (Some("stream_event"), _) => partial(&value),
         (Some("result"), _) => serde_json::from_value(value)
             .map_or(StreamEvent::Other, |line| StreamEvent::Result(Box::new(line))),
+        _ => StreamEvent::Other,
+    }
+}
+
+/// An event of the API's own stream. What a subagent says is not said to the human.
+fn partial(value: &Value) -> StreamEvent {
+    if value.get("parent_tool_use_id").is_some_and(|parent| !parent.is_null()) {
+        return StreamEvent::Other;
+    }
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+    match (text("/event/type"), text("/event/delta/type")) {
+        (Some("message_start"), _) => match text("/event/message/id") {
+            Some(id) => StreamEvent::MessageStart { id: id.to_owned() },
+            None => StreamEvent::Other,
+        },
+        (Some("content_block_delta"), Some("text_delta")) => {
+            let block = value.pointer("/event/index").and_then(Value::as_u64);
+            StreamEvent::Delta {
+                block: block.and_then(|block| u32::try_from(block).ok()).unwrap_or(0),
+                text: text("/event/delta/text").unwrap_or_default().to_owned(),
+            }
+        }
         _ => StreamEvent::Other,
     }
 }
@@ -178,6 +213,22 @@ mod tests {
         assert_eq!(tool, StreamEvent::ToolUse { name: "Bash".into() });
         let retry = parse(br#"{"type":"system","subtype":"api_retry","attempt":2,"error_status":529}"#);
         assert_eq!(retry, StreamEvent::Retry { attempt: 2, status: Some(529) });
+    }
+
+    #[test]
+    fn pieces_of_text_are_told_from_pieces_of_anything_else() {
+        let start = parse(
+            br#"{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}},"parent_tool_use_id":null}"#,
+        );
+        assert_eq!(start, StreamEvent::MessageStart { id: "m".into() });
+        let delta = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":1,
+            "delta":{"type":"text_delta","text":"\u98ce\u7b5d"}},"parent_tool_use_id":null}"#;
+        assert_eq!(parse(delta.as_bytes()), StreamEvent::Delta { block: 1, text: "风筝".into() });
+        let subagent = delta.replace("null", "\"t\"");
+        let thinking = delta.replace("text_delta", "thinking_delta");
+        for other in [subagent, thinking] {
+            assert_eq!(parse(other.as_bytes()), StreamEvent::Other, "{other}");
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@ use clap::{Args, Parser, Subcommand};
 #[command(after_help = "Examples:
   kael-runner demo                     the whole loop, offline, without an account
   kael-runner init                     set up a companion, step by step
-  kael-runner run                      supervise the companion of ./config.toml
+  kael-runner run                      supervise the companion of ./config.toml, and chat with it
+  kael-runner attach                   the same chat with a runner in the background
   kael-runner send --wait 'Hello!'     say something to it and print its reply
   kael-runner status                   what it is doing
 
@@ -45,8 +46,10 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Supervise the companion: take messages, run turns, rebuild between them
+    /// Supervise the companion: take messages, run turns, rebuild between them; a chat in a terminal
     Run(Run),
+    /// Chat with the companion of a runner that works in the background; several may be attached
+    Attach,
     /// Say something to the companion; works whether the runner is up or not
     Send(Send),
     /// What the runner, its queue and its operation are doing
@@ -248,6 +251,8 @@ pub enum Pointer {
     },
     /// Every change the runner made
     History,
+    /// Print the session now and at every change, until ended
+    Watch,
 }
 
 /// Arguments of `init`.

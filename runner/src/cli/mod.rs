@@ -1,6 +1,7 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
+mod attach;
 pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
@@ -9,9 +10,10 @@ pub(crate) mod output;
 pub(crate) mod plan;
 mod pointer;
 mod run;
-mod send;
+pub(crate) mod send;
 pub mod status;
 mod usage;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -91,6 +93,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
             crate::init::adopt::run(&companion()?, session, &output).map(done)
         }
         Command::Run(args) => run::run(companion()?, &args).map(done),
+        Command::Attach => attach::run(&companion()?, &output).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
         Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),

@@ -156,17 +156,19 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
             doorbell::ring_waiting(&companion.config.state_dir);
             return answer;
         }
-        if let Some(answer) = ask_runner(companion, kind, arguments)? {
+        if let Some(answer) = ask_runner(companion, kind, arguments, &|line| eprintln!("{line}"))? {
             return CliError::from_answer(&answer).map_or(Ok(answer), Err);
         }
     }
 }
 
 /// Leaves the request with the runner and waits; `None` when the runner went away without an answer.
-fn ask_runner(
+/// `tell` is told once if that takes long.
+pub fn ask_runner(
     companion: &Companion,
     kind: RequestKind,
     arguments: &Value,
+    tell: &dyn Fn(String),
 ) -> Result<Option<Value>, CliError> {
     let mut queue = companion.queue()?;
     let bell = WaitingBell::hang(&companion.config.state_dir)?;
@@ -182,7 +184,7 @@ fn ask_runner(
             return Ok(None);
         }
         if !told && started.elapsed() > std::time::Duration::from_secs(2) {
-            eprintln!("waiting for the runner ({}) to finish its turn", companion.holder());
+            tell(format!("waiting for the runner ({}) to finish its turn", companion.holder()));
             told = true;
         }
         bell.wait(None)?;

@@ -35,6 +35,12 @@ pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<
     })
 }
 
+/// What the command shows of the pointer's session.
+pub fn shown(companion: &Companion) -> Result<String, CliError> {
+    let source = find_source(companion, None)?;
+    Ok(text(&make(companion, Some(&source), None)?, &source, None))
+}
+
 /// The plan's JSON, without a candidate.
 pub fn describe(companion: &Companion, plan: &Plan, source: &Path) -> Result<Value, CliError> {
     let queue = companion.queue()?;

@@ -87,6 +87,12 @@ fn words(text: String) -> Result<String, CliError> {
     } else {
         text
     };
+    check_words(&words)?;
+    Ok(words)
+}
+
+/// Whether words can be a message: there are some, and they are no file.
+pub fn check_words(words: &str) -> Result<(), CliError> {
     if words.trim().is_empty() {
         return Err(CliError::new(ErrorKind::Usage, "there are no words to send: the text is empty"));
     }
@@ -98,7 +104,7 @@ fn words(text: String) -> Result<String, CliError> {
             ),
         ));
     }
-    Ok(words)
+    Ok(())
 }
 
 /// Whether the message's way is over, and if not well, why.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::cli::error::CliError;
 use crate::envelope::{self, Sender};
-use crate::queue::{Invocation, MessageState, Route, Setting, Turn};
+use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 use crate::versions::{self, OpenCall};
 
 use super::{Keeper, Settled};
@@ -58,6 +58,9 @@ impl Keeper {
         let blocks: Vec<_> = waiting
             .iter()
             .map(|message| {
+                if is_bare(message) {
+                    return json!({ "type": "text", "text": message.words });
+                }
                 let sender = Sender {
                     source: &message.front,
                     user: &message.sender,
@@ -333,6 +336,11 @@ impl Keeper {
         };
         Ok(receipt::read(Path::new(&invocation.transcript), invocation.from_offset, &invocation.row_uuid)?)
     }
+}
+
+/// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
+fn is_bare(message: &Message) -> bool {
+    message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {

@@ -28,7 +28,7 @@ use crate::supervisor::View;
 
 pub use attempt::Next;
 pub use measure::{baseline, figures};
-pub use operations::outcome_line;
+pub use operations::{outcome_line, question_line};
 pub use outcome::Kind;
 pub use settle::Settled;
 
@@ -97,6 +97,7 @@ impl Keeper {
         Ok(View {
             request: self.queue.next_request()?.is_some(),
             confirmed_operation: ready.map(|op| op.id),
+            question: pending.as_ref().filter(|op| !self.agreed(op)).map(|op| op.id),
             question_expires_at: pending.filter(|op| !self.agreed(op)).map(|op| self.expiry(&op)),
             paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
             held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),

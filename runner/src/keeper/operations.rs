@@ -408,7 +408,8 @@ impl LiveProcesses for LiveOn<'_> {
 }
 
 /// Who wants what of the human.
-fn question_line(operation: &Operation) -> String {
+#[must_use]
+pub fn question_line(operation: &Operation) -> String {
     let reason = operation.reasons.last().map(|reason| format!(": {reason}")).unwrap_or_default();
     if operation.status() == Status::RollbackPending {
         return format!("the session before the last rebuild is wanted back{reason}");

@@ -62,6 +62,8 @@ pub enum Kind {
     NoAnswer,
     /// The runner was told to stop.
     Stopped,
+    /// A human stopped the turn.
+    StoppedByHuman,
     /// The runner itself ended first.
     RunnerGone,
     /// The model refused.
@@ -104,6 +106,7 @@ impl Kind {
             Self::GaveUp => "gave_up",
             Self::NoAnswer => "no_answer",
             Self::Stopped => "stopped",
+            Self::StoppedByHuman => "stopped_by_human",
             Self::RunnerGone => "runner_gone",
             Self::Refusal => "refusal",
             Self::MaxTurns => "max_turns",
@@ -195,6 +198,9 @@ pub fn classify(run: &Run<'_>, receipt: &Receipt, asked: SessionId, now: Timesta
     match ended.ended_by {
         Some(EndedBy::Stop) => {
             return outcome(Kind::Stopped, retry(false), "the runner was told to stop during the turn");
+        }
+        Some(EndedBy::Human) => {
+            return outcome(Kind::StoppedByHuman, retry(false), "a human stopped the turn");
         }
         Some(EndedBy::TurnTime) => {
             return outcome(Kind::TurnTime, retry(true), "the turn took longer than turn_timeout");

@@ -5,7 +5,7 @@ use kael_core::pointer::PointerValue;
 use kael_core::transcript::receipt::{After, Receipt};
 
 use crate::claude::marked;
-use crate::claude::process::Ended;
+use crate::claude::process::{Ended, EndedBy};
 use crate::cli::error::CliError;
 use crate::queue::{HeldUntil, Hold, Invocation, LastOutcome, ReplyPart, Setting, Usage};
 
@@ -18,6 +18,8 @@ use super::outcome::{Kind, Outcome, Run, Then, classify, remark};
 pub enum Settled {
     /// The turn is over and its reply stored.
     Answered(Box<Receipt>),
+    /// A human stopped it: it is done, with as much of a reply as there is.
+    Stopped(Box<Receipt>),
     /// It is to be tried again: after a pause, or at a stated time.
     TryAgain {
         /// What happened, in one word.
@@ -57,6 +59,11 @@ impl Keeper {
         if receipt.after == After::Answered {
             let (kind, mark) = remark(run).map_or((Kind::Answered, None), |(kind, line)| (kind, Some(line)));
             return self.close(invocation, receipt, kind, mark.as_deref());
+        }
+        let ended_by = run.as_ref().and_then(|run| run.as_ref().ok()?.ended_by);
+        // Of a run of an earlier runner only the note is left that a human wanted it stopped.
+        if ended_by == Some(EndedBy::Human) || self.queue.stop_noted(invocation.id)? {
+            return self.stopped(invocation, receipt);
         }
         let outcome = classify(run, &receipt, invocation.session, self.now());
         if outcome.then == Then::Deliver {
@@ -139,6 +146,21 @@ impl Keeper {
         Ok(self.queue.note_usage(invocation.id, of, &used, self.now())?)
     }
 
+    /// Closes a turn that a human stopped. What was said until then is kept; a message that never
+    /// reached the conversation is taken back.
+    fn stopped(&mut self, invocation: &Invocation, receipt: Receipt) -> Result<Settled, CliError> {
+        let (kind, detail) = (Kind::StoppedByHuman, "a human stopped the turn");
+        if receipt.after == After::Absent {
+            self.queue.take_back(invocation.id, invocation.turn, (kind.word(), detail), self.now())?;
+            self.note_outcome(invocation.turn, kind, detail, false)?;
+            return Ok(Settled::Stopped(Box::new(receipt)));
+        }
+        match self.close(invocation, receipt, kind, Some(detail))? {
+            Settled::Answered(receipt) => Ok(Settled::Stopped(receipt)),
+            other => Ok(other),
+        }
+    }
+
     /// Stores the replies and marks the turn answered, in one transaction.
     pub(super) fn acknowledge(
         &mut self,
@@ -204,6 +226,7 @@ impl Keeper {
                     self.after_turn(&receipt)?;
                     "was answered"
                 }
+                Settled::Stopped(_) => "was stopped by a human and is done",
                 Settled::TryAgain { .. } | Settled::TryAtOnce => "is not answered and will be tried again",
                 Settled::Dead => "is given up",
                 Settled::Held => "is not answered and the queue is held",

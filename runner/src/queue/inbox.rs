@@ -143,6 +143,40 @@ impl Queue {
         })
     }
 
+    /// The last messages up to this place, oldest first.
+    pub fn last_messages(&self, up_to: i64, most: u32) -> Result<Vec<Message>, QueueError> {
+        self.doing("read the last messages", |c| {
+            let mut found: Vec<Message> = c
+                .prepare_cached(&format!(
+                    "SELECT {COLUMNS} FROM messages WHERE id <= ?1 ORDER BY id DESC LIMIT ?2"
+                ))?
+                .query_map(params![up_to, most], message)?
+                .collect::<rusqlite::Result<_>>()?;
+            found.reverse();
+            Ok(found)
+        })
+    }
+
+    /// The messages after this place, oldest first.
+    pub fn messages_after(&self, place: i64) -> Result<Vec<Message>, QueueError> {
+        self.doing("read new messages", |c| {
+            c.prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id > ?1 ORDER BY id"))?
+                .query_map([place], message)?
+                .collect()
+        })
+    }
+
+    /// The places of the newest message and of the newest reply; 0 where there is none.
+    pub fn newest(&self) -> Result<(i64, i64), QueueError> {
+        self.doing("read the newest places", |c| {
+            c.query_row(
+                "SELECT (SELECT coalesce(max(id), 0) FROM messages), (SELECT coalesce(max(id), 0) FROM replies)",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+        })
+    }
+
     /// Marks the messages of a turn as held by an operation that leaves their rows out of its candidate.
     pub fn hold_messages(&mut self, turn: i64, operation: OperationId) -> Result<(), QueueError> {
         self.transaction("hold messages", |t| {

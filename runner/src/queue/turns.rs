@@ -9,6 +9,9 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::outbox::insert_reply;
 use super::{MessageState, Queue, QueueError, ReplyPart, optional_timestamp, parsed, stored_word, timestamp};
 
+/// Stands in `detail` while a run that a human wants stopped is not closed.
+const STOP_NOTED: &str = "a human wants it stopped";
+
 /// Whether a turn still wants an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnState {
@@ -239,6 +242,50 @@ impl Queue {
             t.execute(
                 "UPDATE invocations SET pid = ?2, pid_start = ?3 WHERE id = ?1",
                 params![id.to_string(), pid, start],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Notes that a human wants an invocation stopped, before it is: a runner that comes after a crash
+    /// must not try its turn again.
+    pub fn note_stop(&mut self, id: InvocationId) -> Result<(), QueueError> {
+        self.transaction("note a stop", |t| {
+            t.execute(
+                "UPDATE invocations SET detail = ?2 WHERE id = ?1 AND ended_at IS NULL",
+                params![id.to_string(), STOP_NOTED],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Whether a human wanted this invocation stopped.
+    pub fn stop_noted(&self, id: InvocationId) -> Result<bool, QueueError> {
+        self.doing("read an invocation", |c| {
+            let detail: Option<Option<String>> = c
+                .query_row("SELECT detail FROM invocations WHERE id = ?1", [id.to_string()], |row| row.get(0))
+                .optional()?;
+            Ok(detail.flatten().as_deref() == Some(STOP_NOTED))
+        })
+    }
+
+    /// Takes the messages of a turn back that never reached the conversation, and closes it.
+    pub fn take_back(
+        &mut self,
+        id: InvocationId,
+        turn: i64,
+        (outcome, reason): (&str, &str),
+        at: Timestamp,
+    ) -> Result<(), QueueError> {
+        self.transaction("take a turn back", |t| {
+            end(t, id, Ending::Unanswered, reason, at)?;
+            t.execute(
+                "UPDATE turns SET state = ?2, ended_at = ?3, error = ?4, outcome = ?5 WHERE id = ?1",
+                params![turn, TurnState::Dead, at.as_millis(), reason, outcome],
+            )?;
+            t.execute(
+                "UPDATE messages SET state = ?2 WHERE turn = ?1",
+                params![turn, MessageState::Cancelled],
             )
             .map(drop)
         })

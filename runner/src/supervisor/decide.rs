@@ -26,6 +26,8 @@ pub struct View {
     pub queued: usize,
     /// When the youngest queued message has waited long enough for company.
     pub debounced_at: Option<Timestamp>,
+    /// The operation that waits for a human's yes.
+    pub question: Option<OperationId>,
     /// When a pending question runs out.
     pub question_expires_at: Option<Timestamp>,
 }

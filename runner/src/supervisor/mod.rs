@@ -8,6 +8,7 @@ mod decide;
 mod notify;
 mod pacing;
 mod probe;
+mod publish;
 mod signals;
 mod turn;
 
@@ -17,6 +18,7 @@ use kael_core::clock::Timestamp;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
+use crate::attach::{self, AttachServer, Hub, Level};
 use crate::claude::binary::VersionCache;
 use crate::cli::error::CliError;
 use crate::companion::Companion;
@@ -38,6 +40,8 @@ pub enum Event {
     Reload,
     /// USR1.
     PrintStatus,
+    /// A human wants this turn stopped.
+    StopTurn(i64),
 }
 
 /// How urgently we were told to stop.
@@ -61,6 +65,11 @@ pub struct Supervisor {
     probe_at: Option<Timestamp>,
     probes: u32,
     tick: Duration,
+    hub: Hub,
+    /// What was told about holds and pauses.
+    standing: Option<String>,
+    sender: mpsc::UnboundedSender<Event>,
+    _attached: AttachServer,
     _signals: SignalThread,
 }
 
@@ -73,10 +82,14 @@ impl Supervisor {
         let bell = UnixDatagram::from_std(doorbell::listen(&keeper.companion.config.state_dir)?)?;
         // Unbounded: a person sends a handful of signals, and the sender must never block.
         let (sender, events) = mpsc::unbounded_channel();
-        let signals = SignalThread::start(sender)?;
+        let signals = SignalThread::start(sender.clone())?;
         for line in keeper.recover()? {
             tracing::info!("{line}");
         }
+        let hub = attach::hub_of(&keeper.queue)?;
+        let stopper = sender.clone();
+        let stop_turn = Box::new(move |turn| stopper.send(Event::StopTurn(turn)).unwrap_or_default());
+        let attached = AttachServer::start(keeper.companion.clone(), hub.clone(), stop_turn)?;
         // A limit does not end because the runner was started again; a pause does.
         let waits: Option<NextRetry> = keeper.queue.get(Setting::NextRetry)?;
         let retry_at = waits.filter(|next| next.why == Wait::Limit).map(|next| next.at);
@@ -95,8 +108,18 @@ impl Supervisor {
             probe_at: None,
             probes: 0,
             tick: notify::tick(),
+            hub,
+            standing: None,
+            sender,
+            _attached: attached,
             _signals: signals,
         })
+    }
+
+    /// Where the one in whose process we run tells us to stop.
+    #[must_use]
+    pub fn sender(&self) -> mpsc::UnboundedSender<Event> {
+        self.sender.clone()
     }
 
     /// Runs until told to stop, or with `until_idle` until nothing is left to do.
@@ -115,6 +138,7 @@ impl Supervisor {
             }
             self.plan_probe()?;
             let view = self.look()?;
+            self.publish_state(&view)?;
             match decide(&view, self.now()) {
                 Decision::Stop => return Ok(()),
                 Decision::Answer => {
@@ -126,7 +150,7 @@ impl Supervisor {
                 Decision::Operate(operation) => {
                     notify::status("rebuilding the session");
                     let line = self.keeper.operate(operation)?;
-                    tracing::info!(%operation, "{line}");
+                    self.tell(Level::Info, &line);
                     self.ring_waiting();
                 }
                 Decision::Probe => {
@@ -182,16 +206,17 @@ impl Supervisor {
     }
 
     /// Nothing is tried before then, and `status` says so. Told once as long as the reason stays the same.
-    fn wait_until(&mut self, next: NextRetry) -> Result<(), CliError> {
+    fn wait_until(&mut self, next: &NextRetry) -> Result<(), CliError> {
         let before: Option<NextRetry> = self.keeper.queue.get(Setting::NextRetry)?;
         let told = before.is_some_and(|before| (before.why, &before.reason) == (next.why, &next.reason));
         if told {
             tracing::debug!(at = %next.at, "still: {}", next.reason);
         } else {
-            tracing::warn!(at = %next.at, "the turn is not answered: {}", next.reason);
+            let text = format!("the turn is not answered: {}; it is tried again at {}", next.reason, next.at);
+            self.tell(Level::Warning, &text);
         }
         self.retry_at = Some(next.at);
-        Ok(self.keeper.queue.set(Setting::NextRetry, &next)?)
+        Ok(self.keeper.queue.set(Setting::NextRetry, next)?)
     }
 
     fn leave_idle(&self) -> Result<(), CliError> {
@@ -233,6 +258,8 @@ impl Supervisor {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;
                 eprintln!("{}", crate::cli::status::text(&status));
             }
+            // It has ended meanwhile.
+            Event::StopTurn(turn) => tracing::debug!(turn, "the turn that is to be stopped does not run"),
         }
         Ok(())
     }

@@ -76,6 +76,7 @@ impl Supervisor {
             environment,
             workdir: folder,
             input: QUESTION.as_bytes().to_vec(),
+            stoppable: false,
             invocation,
         };
         let limits = Limits {

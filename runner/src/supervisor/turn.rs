@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use kael_core::transcript::receipt::Receipt;
 use tokio::time::Instant;
 
+use crate::attach::{Level, Outcome, ServerLine};
 use crate::claude::binary;
 use crate::claude::command::{self, REMOVED};
 use crate::claude::marked;
@@ -11,9 +13,9 @@ use crate::claude::process::{Ended, EndedBy, Limits, Running, Spec};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
 use crate::keeper::{Kind, Next, Settled};
-use crate::queue::{Invocation, NextRetry, Wait};
+use crate::queue::{Invocation, NextRetry, Route, Wait};
 
-use super::{Stop, Supervisor, pacing};
+use super::{Event, Stop, Supervisor, pacing};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
@@ -38,25 +40,32 @@ impl Supervisor {
             }
         };
         self.keeper.queue.record_invocation(invocation)?;
+        self.publish_said()?;
+        self.hub.publish(&ServerLine::TurnStarted { turn: invocation.turn, since: self.now() });
         let ended = self.invoke(&binary, invocation).await;
         self.keeper.settle(invocation, ended.as_ref().map_err(|error| error.message.clone()))
     }
 
     fn after_attempt(&mut self, turn: i64, settled: Settled) -> Result<(), CliError> {
         match settled {
-            Settled::Answered(receipt) => {
-                self.go_on()?;
-                for line in self.keeper.after_turn(&receipt)? {
-                    tracing::info!("{line}");
-                }
-            }
+            Settled::Answered(receipt) => self.done(turn, Outcome::Answered, &receipt)?,
+            Settled::Stopped(receipt) => self.done(turn, Outcome::Stopped, &receipt)?,
             // What is given up was to blame for its failures; the next one begins without them.
-            Settled::TryAtOnce | Settled::Dead => self.go_on()?,
+            Settled::TryAtOnce => {
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
+                self.go_on()?;
+            }
+            Settled::Dead => {
+                self.publish_end(turn, Outcome::GivenUp, Vec::new())?;
+                self.go_on()?;
+            }
             Settled::TryAgain { kind, detail, at: Some(at) } => {
                 tracing::debug!(turn, kind = kind.word(), "a limit");
-                self.wait_until(NextRetry { at, why: Wait::Limit, reason: detail })?;
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
+                self.wait_until(&NextRetry { at, why: Wait::Limit, reason: detail })?;
             }
             Settled::TryAgain { kind, detail, at: None } => {
+                self.publish_end(turn, Outcome::TryAgain, Vec::new())?;
                 let runner = &self.keeper.companion.config.runner;
                 let (breaker, most) = (runner.breaker, runner.max_attempts);
                 let pause = self.pacing.failed(breaker, self.now(), pacing::random());
@@ -66,9 +75,27 @@ impl Supervisor {
                 }
                 let why = if pause.tripped { Wait::Breaker } else { Wait::Pause };
                 let at = self.now().after(pause.length);
-                self.wait_until(NextRetry { at, why, reason: detail })?;
+                self.wait_until(&NextRetry { at, why, reason: detail })?;
             }
-            Settled::Held => {}
+            Settled::Held => self.publish_end(turn, Outcome::Held, Vec::new())?,
+        }
+        Ok(())
+    }
+
+    /// The turn is over and will not be tried again.
+    fn done(&mut self, turn: i64, outcome: Outcome, receipt: &Receipt) -> Result<(), CliError> {
+        self.go_on()?;
+        let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
+        kept.dedup();
+        self.publish_end(turn, outcome, kept)?;
+        let told = self.keeper.after_turn(receipt)?;
+        // What it says about a rebuild that is asked for now stands in the question, with its figures.
+        let asks = self.hub.asked().is_none() && self.keeper.look()?.question.is_some();
+        for line in told {
+            match asks {
+                true => tracing::info!("{line}"),
+                false => self.tell(Level::Info, &line),
+            }
         }
         Ok(())
     }
@@ -87,12 +114,15 @@ impl Supervisor {
         let environment = command::environment(&config.claude, invocation);
         let version = self.versions.version(binary, &environment, REMOVED);
         self.keeper.note_version(version.as_deref());
+        let attached = self.hub.attached() > 0;
         let spec = Spec {
             binary: binary.to_owned(),
-            arguments: command::arguments(&config, invocation),
+            arguments: command::arguments(&config, invocation, attached),
             environment,
             workdir: config.claude_workdir.clone(),
             input: invocation.line.clone(),
+            // A repeated message that the CLI swallows gives no result to close on (facts 1).
+            stoppable: attached && invocation.route != Route::ResumeInterrupted,
             invocation: invocation.id,
         };
         let limits = Limits {
@@ -113,6 +143,8 @@ impl Supervisor {
         }
         tracing::info!(turn = invocation.turn, invocation = %invocation.id, session = %invocation.session, "the turn is running");
         let mut stop_at: Option<Instant> = None;
+        let mut message = String::new();
+        let mut ring = [0; 64];
         loop {
             match self.stop {
                 Stop::No => {}
@@ -127,13 +159,25 @@ impl Supervisor {
             let asked_to_stop = self.stop;
             tokio::select! {
                 event = running.next() => match event? {
-                    Some(event) => log(invocation.turn, &event),
+                    Some(event) => {
+                        log(invocation.turn, &event);
+                        self.publish_event(invocation.turn, event, &mut message);
+                    }
                     None => break,
                 },
-                event = self.events.recv() => {
-                    if let Some(event) = event {
-                        self.handle(event)?;
+                event = self.events.recv() => match event {
+                    Some(Event::StopTurn(turn)) if turn == invocation.turn => {
+                        // First that it was wanted, then the deed: after a crash the turn stays stopped.
+                        self.keeper.queue.note_stop(invocation.id)?;
+                        running.stop();
                     }
+                    Some(event) => self.handle(event)?,
+                    None => {}
+                },
+                // What is said meanwhile waits for the next turn, but is heard by everyone now.
+                rung = self.bell.recv(&mut ring) => {
+                    rung?;
+                    self.publish_said()?;
                 }
                 () = sleep_until(stop_at), if asked_to_stop == Stop::AfterTurn => {}
             }
@@ -160,6 +204,11 @@ fn log(turn: i64, event: &StreamEvent) {
         StreamEvent::Init { version, .. } => tracing::debug!(turn, version, "the CLI has started"),
         StreamEvent::Limit { kind, .. } => tracing::debug!(turn, kind, "a limit of the account"),
         StreamEvent::ApiError { error, .. } => tracing::debug!(turn, error, "the API refused"),
-        StreamEvent::Replay { .. } | StreamEvent::Text | StreamEvent::Result(_) | StreamEvent::Other => {}
+        StreamEvent::Replay { .. }
+        | StreamEvent::Text
+        | StreamEvent::MessageStart { .. }
+        | StreamEvent::Delta { .. }
+        | StreamEvent::Result(_)
+        | StreamEvent::Other => {}
     }
 }
