@@ -167,15 +167,17 @@ impl Screen {
 
     /// How full something is.
     pub fn gauge(&self, text: &str, part: u64, whole: u64) -> Result<(), CliError> {
-        const CELLS: u64 = 24;
-        let full = (part.saturating_mul(CELLS) / whole.max(1)).min(CELLS);
+        const CELLS: usize = 24;
+        let room = self.width.map_or(CELLS, |width| width.saturating_sub(LABEL + 2 + columns(text)));
+        let cells = room.clamp(4, CELLS) as u64;
+        let full = (part.saturating_mul(cells) / whole.max(1)).min(cells);
         let bar = format!(
             "{}{}",
             self.paint(
                 if part >= whole { "31" } else { "33" },
                 &"█".repeat(usize::try_from(full).unwrap_or(0))
             ),
-            self.paint("2", &"░".repeat(usize::try_from(CELLS - full).unwrap_or(0)))
+            self.paint("2", &"░".repeat(usize::try_from(cells - full).unwrap_or(0)))
         );
         self.put(&format!("{}{bar}  {}\n", " ".repeat(LABEL), self.paint("2", text)))
     }

@@ -15,8 +15,8 @@ use super::screen::{Screen, Voice};
 use super::stage::{Runner, Stage};
 
 /// Milliseconds a letter.
-const TYPING: u64 = 11;
-const SPEAKING: u64 = 4;
+const TYPING: u64 = 9;
+const SPEAKING: u64 = 3;
 
 /// The demo while it runs.
 pub struct Story<'a> {
