@@ -108,7 +108,7 @@ pub fn figures(stage: &Stage, record: &Record) -> Result<Figures, String> {
     };
     let checks = operation.pointer("/verification/proof/checks").and_then(Value::as_array);
     let mut noise = counts(operation.pointer("/dirty_at_prepare/categories"));
-    noise.sort_by_key(|kind| std::cmp::Reverse(kind.1));
+    noise.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     Ok(Figures {
         bytes_before: number("/source_len"),
         bytes_after: number("/candidate_len"),

@@ -145,7 +145,7 @@ pub fn sessions(folder: &Path) -> Vec<Session> {
             Some((modified, Session { id, changed, size: meta.len(), first_words: first_words(&path) }))
         })
         .collect();
-    found.sort_by_key(|session| std::cmp::Reverse(session.0));
+    found.sort_by_key(|(modified, _)| std::cmp::Reverse(*modified));
     found.into_iter().map(|(_, session)| session).collect()
 }
 
