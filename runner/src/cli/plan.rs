@@ -156,14 +156,12 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
         "tokens         {level} now, about {} after ({} overhead and {} speech){percent}",
         gain.estimated_after, gain.overhead_tokens, gain.speech_tokens
     ));
-    if !plan.drops.is_empty() {
-        lines.push(format!("{:<30} {:>8} {:>14}  {}", "dropped", "times", "bytes", "lines"));
-    }
+    lines.push("dropped".to_owned());
     for drop in &plan.drops {
         let at: Vec<String> = drop.lines.iter().take(3).map(u64::to_string).collect();
         let more = if drop.count > 3 { ", ..." } else { "" };
         lines.push(format!(
-            "  {:<28} {:>8} {:>14}  {}{more}",
+            "  {:<28} {:>6} times {:>12} bytes  line {}{more}",
             drop.rule.name(),
             drop.count,
             drop.bytes,
