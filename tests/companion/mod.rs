@@ -4,6 +4,8 @@ mod clock;
 mod conversation;
 mod failures;
 mod kills;
+mod logs;
 mod operations;
 mod outcomes;
 mod queue;
+mod storage;

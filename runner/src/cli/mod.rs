@@ -5,6 +5,7 @@ mod demo;
 mod dirty;
 mod doctor;
 pub mod error;
+pub mod logs;
 mod operations;
 mod output;
 mod plan;

@@ -11,7 +11,7 @@ use super::error::{CliError, ErrorKind};
 /// Runs until told to stop.
 pub fn run(companion: Companion, args: &args::Run) -> Result<(), CliError> {
     super::refuse_inside_invocation("run")?;
-    start_logging();
+    super::logs::start(args.log);
     let config = companion.config.clone();
     if config.activation != Activation::Pointer {
         return Err(CliError::new(
@@ -47,16 +47,4 @@ pub fn run(companion: Companion, args: &args::Run) -> Result<(), CliError> {
         .build()
         .map_err(|error| CliError::failed(format!("could not start the runtime: {error}")))?;
     runtime.block_on(async { Supervisor::start(companion, args.until_idle)?.run().await })
-}
-
-/// Logs go to standard error: standard output belongs to fronts.
-fn start_logging() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
 }
