@@ -8,10 +8,12 @@ use tokio::time::Instant;
 use crate::attach::{Level, Outcome, ServerLine};
 use crate::claude::binary;
 use crate::claude::command::{self, REMOVED};
+use crate::claude::hush;
 use crate::claude::marked;
 use crate::claude::process::{Ended, EndedBy, Limits, Running, Spec};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
+use crate::cli::logs;
 use crate::keeper::{Kind, Next, Settled};
 use crate::queue::{Invocation, NextRetry, Route, Wait};
 
@@ -85,6 +87,7 @@ impl Supervisor {
     /// The turn is over and will not be tried again.
     fn done(&mut self, turn: i64, outcome: Outcome, receipt: &Receipt) -> Result<(), CliError> {
         self.go_on()?;
+        self.log_content(turn)?;
         let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
         kept.dedup();
         self.publish_end(turn, outcome, kept)?;
@@ -96,6 +99,20 @@ impl Supervisor {
                 true => tracing::info!("{line}"),
                 false => self.tell(Level::Info, &line),
             }
+        }
+        Ok(())
+    }
+
+    /// What was said in an answered turn, where the owner wants it in the logs.
+    fn log_content(&self, turn: i64) -> Result<(), CliError> {
+        if !self.keeper.companion.config.runner.log_content {
+            return Ok(());
+        }
+        for message in self.keeper.queue.messages_of(turn)? {
+            logs::said(turn, "human", &message.words);
+        }
+        for reply in self.keeper.queue.replies_to(turn)? {
+            logs::said(turn, "companion", &reply.part.words);
         }
         Ok(())
     }
@@ -139,7 +156,10 @@ impl Supervisor {
             ))
         })?;
         if let Some(pid) = running.pid() {
-            self.keeper.queue.note_process(invocation.id, pid, marked::start_time(pid))?;
+            // Only a help for finding it again; a full disk must not end a turn that runs.
+            if let Err(error) = self.keeper.queue.note_process(invocation.id, pid, marked::start_time(pid)) {
+                tracing::warn!("{}", kael_core::error_chain(&error));
+            }
         }
         tracing::info!(turn = invocation.turn, invocation = %invocation.id, session = %invocation.session, "the turn is running");
         let mut stop_at: Option<Instant> = None;
@@ -182,7 +202,13 @@ impl Supervisor {
                 () = sleep_until(stop_at), if asked_to_stop == Stop::AfterTurn => {}
             }
         }
-        Ok(running.finish().await?)
+        let mut ended = running.finish().await?;
+        let own =
+            std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        let variables: Vec<(String, String)> = own.chain(config.claude.env.clone()).collect();
+        let secrets = hush::secrets(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        ended.stderr = hush::hush(&ended.stderr, &secrets, &invocation.line);
+        Ok(ended)
     }
 }
 
