@@ -198,7 +198,7 @@ impl Supervisor {
     }
 
     /// Nothing is tried before then, and `status` says so. Told once as long as the reason stays the same.
-    fn wait_until(&mut self, next: NextRetry) -> Result<(), CliError> {
+    fn wait_until(&mut self, next: &NextRetry) -> Result<(), CliError> {
         let before: Option<NextRetry> = self.keeper.queue.get(Setting::NextRetry)?;
         let told = before.is_some_and(|before| (before.why, &before.reason) == (next.why, &next.reason));
         if told {
@@ -207,7 +207,7 @@ impl Supervisor {
             tracing::warn!(at = %next.at, "the turn is not answered: {}", next.reason);
         }
         self.retry_at = Some(next.at);
-        Ok(self.keeper.queue.set(Setting::NextRetry, &next)?)
+        Ok(self.keeper.queue.set(Setting::NextRetry, next)?)
     }
 
     fn leave_idle(&self) -> Result<(), CliError> {

@@ -15,7 +15,7 @@ use crate::cli::logs;
 use crate::keeper::{Kind, Next, Settled};
 use crate::queue::{Invocation, NextRetry, Wait};
 
-use super::{Stop, Supervisor, pacing};
+use super::{Stop, Supervisor, notify, pacing};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
@@ -57,7 +57,7 @@ impl Supervisor {
             Settled::TryAtOnce | Settled::Dead => self.go_on()?,
             Settled::TryAgain { kind, detail, at: Some(at) } => {
                 tracing::debug!(turn, kind = kind.word(), "a limit");
-                self.wait_until(NextRetry { at, why: Wait::Limit, reason: detail })?;
+                self.wait_until(&NextRetry { at, why: Wait::Limit, reason: detail })?;
             }
             Settled::TryAgain { kind, detail, at: None } => {
                 let runner = &self.keeper.companion.config.runner;
@@ -69,7 +69,7 @@ impl Supervisor {
                 }
                 let why = if pause.tripped { Wait::Breaker } else { Wait::Pause };
                 let at = self.now().after(pause.length);
-                self.wait_until(NextRetry { at, why, reason: detail })?;
+                self.wait_until(&NextRetry { at, why, reason: detail })?;
             }
             Settled::Held => {}
         }
@@ -145,7 +145,10 @@ impl Supervisor {
                 Stop::Now => running.end_now(EndedBy::Stop),
             }
             let asked_to_stop = self.stop;
+            // A long turn is no reason for the service manager to lose patience.
+            notify::alive();
             tokio::select! {
+                () = tokio::time::sleep(self.tick) => {}
                 event = running.next() => match event? {
                     Some(event) => log(invocation.turn, &event),
                     None => break,
