@@ -78,7 +78,7 @@ impl Timed {
         let status = self.companion.wait_for_status(&format!("a wait for {why}"), |status| {
             status["next_retry"]["why"] == why
                 && self.asked() == requests
-                && status["turn"]["running"] != true
+                && at(&status["next_retry"]["at"]) > self.clock.now()
         });
         at(&status["next_retry"]["at"]).since(self.clock.now())
     }

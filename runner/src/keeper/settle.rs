@@ -283,6 +283,7 @@ fn used(ended: &Ended, receipt: &Receipt) -> Option<Usage> {
         cache_creation: tokens("cache_creation_input_tokens"),
         output: tokens("output_tokens"),
         context: receipt.first_usage.map(|usage| usage.input()),
+        level: receipt.usage.map(|usage| usage.total()),
         millis: u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX),
     };
     (used.input + used.cache_read + used.cache_creation + used.output > 0).then_some(used)

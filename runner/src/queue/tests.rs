@@ -185,7 +185,15 @@ fn usage_is_summed_by_day_and_session_and_a_run_counts_once() {
     for (when, context) in [(5, Some(100)), (9, None), (day + 1, Some(40))] {
         let run = Invocation { session, ..invocation_for(&turn) };
         queue.record_invocation(&run).unwrap();
-        let used = Usage { input: 1, cache_read: 2, cache_creation: 3, output: 4, context, millis: 50 };
+        let used = Usage {
+            input: 1,
+            cache_read: 2,
+            cache_creation: 3,
+            output: 4,
+            context,
+            level: context,
+            millis: 50,
+        };
         for _ in 0..2 {
             queue.note_usage(run.id, (turn.id, run.session), &used, at(when)).unwrap();
         }
@@ -196,4 +204,5 @@ fn usage_is_summed_by_day_and_session_and_a_run_counts_once() {
     assert_eq!(seen, [("1970-01-01", 2, 8, Some(100)), ("1970-01-02", 1, 4, Some(40))]);
     assert_eq!(queue.usage_since(at(day)).unwrap().len(), 1);
     assert_eq!(queue.contexts_of(session).unwrap(), [100, 40]);
+    assert_eq!(queue.last_level_of(session).unwrap(), Some(40));
 }

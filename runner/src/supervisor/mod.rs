@@ -2,7 +2,7 @@
 //!
 //! One task owns the state. Signals and the doorbell send it events, the CLI's process is read by
 //! it during a turn, and everything that touches queue, operations or pointer goes through its
-//! [`Keeper`]. What to do next is decided by a pure function of one look ([`decide`]).
+//! [`Keeper`]. What to do next is decided by a pure function of one look (`decide`).
 
 mod decide;
 mod notify;

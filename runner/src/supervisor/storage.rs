@@ -38,8 +38,11 @@ impl Supervisor {
         }
         let until = Instant::now() + pause;
         loop {
+            // The loop is well, whatever the disk is.
+            notify::alive();
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return,
+                () = tokio::time::sleep(self.tick) => {}
                 event = self.events.recv() => {
                     if let Some(event) = event
                         && let Err(error) = self.handle(event)

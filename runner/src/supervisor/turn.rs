@@ -17,7 +17,7 @@ use crate::cli::logs;
 use crate::keeper::{Kind, Next, Settled};
 use crate::queue::{Invocation, NextRetry, Route, Wait};
 
-use super::{Event, Stop, Supervisor, pacing};
+use super::{Event, Stop, Supervisor, notify, pacing};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
@@ -177,7 +177,10 @@ impl Supervisor {
                 Stop::Now => running.end_now(EndedBy::Stop),
             }
             let asked_to_stop = self.stop;
+            // A long turn is no reason for the service manager to lose patience.
+            notify::alive();
             tokio::select! {
+                () = tokio::time::sleep(self.tick) => {}
                 event = running.next() => match event? {
                     Some(event) => {
                         log(invocation.turn, &event);
