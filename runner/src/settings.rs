@@ -3,7 +3,7 @@
 use kael_core::config::{self, Config};
 use kael_core::ledger::Budgets;
 use kael_core::rebuild::{CarryOverflow, RebuildSettings};
-use kael_core::transcript::{ExtractRules, OffChain};
+use kael_core::transcript::{Decisions, ExtractRules, OffChain};
 use serde::{Deserialize, Serialize};
 
 /// Figures that earlier turns have shown; 0 where nothing is known.
@@ -49,6 +49,7 @@ pub fn rebuild_settings(config: &Config, measured: Measured) -> RebuildSettings 
             config::OffChain::Drop => OffChain::Drop,
             config::OffChain::Carry => OffChain::Carry,
         },
+        decisions: Decisions::new(),
     }
 }
 

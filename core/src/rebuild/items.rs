@@ -11,7 +11,7 @@ use crate::transcript::json::{Span, decode};
 use crate::transcript::judge::{Context, Judged, Take};
 use crate::transcript::receipt::Usage;
 use crate::transcript::rows::Rows;
-use crate::transcript::speech::{Utterance, utterances};
+use crate::transcript::speech::{Utterance, queued, utterances};
 use crate::transcript::survey::Survey;
 use crate::transcript::{ItemKind, Role, TranscriptError};
 
@@ -80,6 +80,8 @@ pub(super) fn collect(
         let Some(entry) = survey.index.get(*row).copied() else { continue };
         // A summary is carried only where nothing of what it sums up is in the file.
         let lost_words = entry.has(flag::SUMMARY) && out.items.is_empty();
+        #[cfg(test)]
+        let lost_words = lost_words && !crate::transcript::judge::switched_off::is_off("summary");
         let weigh = out.first_usage.is_none() && entry.has(flag::USAGE);
         if !entry.has(flag::SPEECH) && !lost_words && !weigh {
             continue;
@@ -91,6 +93,8 @@ pub(super) fn collect(
         context.judge(bytes, head, &mut judged);
         let all = if lost_words {
             summary(head)
+        } else if entry.has(flag::QUEUED) {
+            queued(head).into_iter().collect()
         } else {
             utterances(bytes, head, &judged, &|call| survey.sent.contains(&call))
         };

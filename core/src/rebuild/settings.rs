@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::ids::{OperationId, SessionId};
-use crate::transcript::{ExtractRules, OffChain, OwnRows};
+use crate::transcript::{Decisions, ExtractRules, OffChain, OwnRows};
 
 /// What happens when the conversation is larger than `carry_max_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +40,8 @@ pub struct RebuildSettings {
     pub fixed_overhead_tokens: u64,
     /// What happens to branches nobody decided about.
     pub off_chain: OffChain,
+    /// What was decided about single branches, by [`crate::transcript::Branch::key`].
+    pub decisions: Decisions,
 }
 
 /// The default of `poison_pattern` (DESIGN 6).
@@ -49,7 +51,7 @@ pub const DEFAULT_POISON: &str =
 impl RebuildSettings {
     /// The defaults of DESIGN 12 around a pattern.
     #[must_use]
-    pub const fn with_poison(poison: regex::Regex) -> Self {
+    pub fn with_poison(poison: regex::Regex) -> Self {
         Self {
             stamp_turns: true,
             include_open_tail: true,
@@ -62,6 +64,7 @@ impl RebuildSettings {
             context_window: 0,
             fixed_overhead_tokens: 0,
             off_chain: OffChain::Ask,
+            decisions: Decisions::new(),
         }
     }
 }
