@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// A text that should have been a UUID and is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a {what} id: expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057")]
+#[error("{text:?} is no {what} id: expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057")]
 pub struct InvalidId {
     what: &'static str,
     text: String,

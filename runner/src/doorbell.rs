@@ -117,18 +117,18 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// Socket addresses hold 107 bytes; a longer path is reached through its open folder.
-struct Short {
+pub(crate) struct Short {
     path: PathBuf,
     _dir: Option<std::fs::File>,
 }
 
 impl Short {
-    fn as_path(&self) -> &Path {
+    pub(crate) fn as_path(&self) -> &Path {
         &self.path
     }
 }
 
-fn short(path: &Path) -> io::Result<Short> {
+pub(crate) fn short(path: &Path) -> io::Result<Short> {
     use std::os::fd::AsRawFd;
     if path.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(Short { path: path.to_owned(), _dir: None });

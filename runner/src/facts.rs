@@ -1,7 +1,7 @@
 //! What only the queue knows about a transcript: which rows are ours, and what was said through us.
 //! The extractor trusts the first, the proof is held against the second (DESIGN 4, 6).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use kael_core::ids::SessionId;
 use kael_core::operation::OpStore;
@@ -10,21 +10,26 @@ use kael_core::transcript::OwnRows;
 use sha2::{Digest, Sha256};
 
 use crate::cli::error::CliError;
-use crate::queue::{Ending, Invocation, Queue};
+use crate::queue::{Ending, Queue};
 
 /// The rows our inbox sent, by what they are.
 pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
     let mut own = OwnRows::default();
-    let all = queue.all_invocations()?;
+    let all = queue.sent_rows()?;
     let open = queue.open_turn()?.map(|turn| turn.id);
-    for (at, invocation) in all.iter().enumerate() {
-        let row = invocation.row_uuid.clone();
-        if invocation.note {
+    let taken_out = queue.taken_out()?;
+    // The last uuid under which a turn's words were sent; earlier ones stand on branches that were left.
+    let last: HashMap<i64, &String> =
+        all.iter().filter(|sent| !sent.note).map(|sent| (sent.turn, &sent.row_uuid)).collect();
+    for sent in &all {
+        let row = sent.row_uuid.clone();
+        let left = last.get(&sent.turn).is_some_and(|last| **last != row);
+        if sent.note {
             own.notes.insert(row);
-        } else if superseded(invocation, &all[at + 1..]) {
+        } else if left || taken_out.contains(&sent.turn) {
             own.abandoned.insert(row);
         } else {
-            if open == Some(invocation.turn) {
+            if open == Some(sent.turn) {
                 own.resend.insert(row.clone());
             }
             own.human.insert(row);
@@ -33,28 +38,26 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
     Ok(own)
 }
 
-/// Whether a later attempt of the same turn sent the words again under another uuid.
-fn superseded(invocation: &Invocation, later: &[Invocation]) -> bool {
-    later
-        .iter()
-        .any(|other| other.turn == invocation.turn && !other.note && other.row_uuid != invocation.row_uuid)
-}
-
 /// What was sent into and taken out of the conversation that `session` is the present end of.
 pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Evidence, CliError> {
     let lineage = lineage(store, session)?;
     let mut evidence = Evidence::default();
-    let mut answered = HashSet::new();
-    for invocation in queue.all_invocations()? {
-        let here = lineage.contains(&invocation.session) && invocation.ending == Some(Ending::Answered);
-        if !here || invocation.note {
-            continue;
+    let all = queue.all_invocations()?;
+    let answered: HashSet<i64> = all
+        .iter()
+        .filter(|run| run.ending == Some(Ending::Answered) && lineage.contains(&run.session))
+        .map(|run| run.turn)
+        .collect();
+    for (at, invocation) in all.iter().enumerate() {
+        // The row of the last attempt that sent the words; a note after it sends none.
+        let last =
+            !invocation.note && !all[at + 1..].iter().any(|run| run.turn == invocation.turn && !run.note);
+        if last && answered.contains(&invocation.turn) {
+            evidence.sent.push(SentEvidence {
+                row_uuid: invocation.row_uuid.clone(),
+                text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
+            });
         }
-        answered.insert(invocation.turn);
-        evidence.sent.push(SentEvidence {
-            row_uuid: invocation.row_uuid.clone(),
-            text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
-        });
     }
     for reply in queue.all_replies()? {
         if answered.contains(&reply.turn) {

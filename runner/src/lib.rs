@@ -4,13 +4,18 @@
 //! CLI answer them and stores the replies; the [`keeper`] is the one that may touch operations and
 //! the pointer, and asks `kael-core` for every decision about a transcript.
 
+pub mod attach;
+pub mod chat;
 pub mod claude;
 pub mod cli;
 pub mod companion;
+pub mod demo;
 pub mod doorbell;
 pub mod envelope;
 pub mod facts;
+pub mod init;
 pub mod keeper;
+pub mod mcp;
 pub mod queue;
 pub mod settings;
 pub mod standin;

@@ -1,4 +1,7 @@
-//! The CLI versions whose behaviour was measured; the ways of the supervisor rest on them.
+//! The CLI versions whose behaviour was measured, and the ways of the supervisor that depend on them.
+//!
+//! Everything here is held against the real CLI by the conformance suite (`tests/conformance/cut_tools.rs`) and by
+//! the companion's own tests.
 
 /// Versions that the conformance suite runs on.
 pub const KNOWN: &[&str] = &["2.1.199", "2.1.332"];
@@ -7,4 +10,29 @@ pub const KNOWN: &[&str] = &["2.1.199", "2.1.332"];
 #[must_use]
 pub fn is_known(version: &str) -> bool {
     KNOWN.contains(&version)
+}
+
+/// Whether a turn with tools may be gone on with by `--resume-session-at` and a note: on measured versions, results
+/// are kept, nothing is repeated and nothing synthetic is added. A version that could not be asked counts as measured.
+#[must_use]
+pub fn may_be_cut(version: Option<&str>) -> bool {
+    version.is_none_or(is_known)
+}
+
+/// Where a turn goes on whose only tool call has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenCall {
+    /// At the row of the call: the model sees it, with its result marked as missing.
+    AtCall,
+    /// At the row of the message: the call is left behind, and the note tells of it.
+    AtMessage,
+}
+
+/// 2.1.332 takes the row of a call; 2.1.199 answers `No message found with message.uuid of` there.
+#[must_use]
+pub fn open_call(version: Option<&str>) -> OpenCall {
+    match version {
+        Some("2.1.332") => OpenCall::AtCall,
+        _ => OpenCall::AtMessage,
+    }
 }

@@ -105,6 +105,11 @@ fn eight_turns(subject: Subject) {
     assert_eq!(new[0].occurrences(THOUGHT), 0, "no thinking is carried");
     assert!(!new[0].view().iter().any(|block| block.contains("<result>") || block.contains("<Bash>")));
 
+    assert!(
+        companion.world.stub.requests().iter().all(|r| r.occurrences("root:x:0:0") == 0),
+        "no mention was read"
+    );
+
     // The old transcripts are as they were when they were frozen.
     let status = companion.json(&["status"]);
     let operation = &status["operation"];

@@ -73,6 +73,10 @@ fn nothing_is_switched_without_a_yes() {
     assert!(companion.refused(&["confirm"], 2).contains("say --yes"), "no terminal to ask at");
     assert!(companion.refused(&["request", "--confirm", "rebuild"], 2).contains("must be exactly REBUILD"));
     assert!(companion.refused(&["cancel", "--confirm", "yes"], 2).contains("must be exactly CANCEL"));
+    let confirmed = companion.json(&["confirm", "--yes"]);
+    assert_eq!(confirmed["operation"]["status"], "activated", "a yes to what is prepared");
+    companion.json(&["request"]);
+    companion.run(&["prepare"]);
 }
 
 #[test]
@@ -308,6 +312,99 @@ fn called_by_the_originals_name_it_answers_as_the_original() {
     let error: serde_json::Value = serde_json::from_str(error.trim()).unwrap();
     assert_eq!(error["ok"], false);
     assert!(error["error"].is_string());
+}
+
+#[test]
+fn with_rebuild_off_nothing_is_asked_or_done() {
+    let companion =
+        Companion::new(Subject::StandIn, "dirty_budget_bytes = 1", "rebuild = \"off\"\nmin_gain_percent = 0");
+    companion.world.stub.on_tool_turn(
+        "shed",
+        Reply::bash("seq 1 4000"),
+        Reply::text("The shed holds ropes."),
+    );
+    for _ in 0..2 {
+        companion.run(&["send", "look into the shed"]).expect_code(0);
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+    }
+    assert_eq!(companion.json(&["dirty"])["should_rebuild"], true, "it is due");
+    assert!(companion.json(&["status"])["operation"].is_null());
+    assert_eq!(companion.history().len(), 1);
+}
+
+#[test]
+fn systemd_is_told_when_the_runner_is_ready_and_when_it_leaves() {
+    let companion = dirty(Subject::StandIn);
+    let path = companion.world.sandbox.path("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let runner = Running::spawn(companion.command(&["run"]).env("NOTIFY_SOCKET", &path));
+    let next = || {
+        let mut buffer = [0; 512];
+        let read = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..read]).trim().to_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    companion.stop(runner);
+    let mut last = String::new();
+    while last != "STOPPING=1" {
+        last = next();
+        assert!(
+            ["STATUS=", "WATCHDOG=1", "STOPPING=1"].iter().any(|known| last.starts_with(known)),
+            "{last}"
+        );
+    }
+}
+
+/// Every path of a JSON value, without the values: what scripts rely on.
+fn shape(value: &serde_json::Value, at: &str, out: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(map) if !map.is_empty() => {
+            for (key, inner) in map {
+                shape(inner, &format!("{at}.{key}"), out);
+            }
+        }
+        serde_json::Value::Array(items) if !items.is_empty() => {
+            for inner in items {
+                shape(inner, &format!("{at}[]"), out);
+            }
+        }
+        _ => {
+            out.insert(at.to_owned());
+        }
+    }
+}
+
+#[test]
+fn what_scripts_read() {
+    let companion = dirty(Subject::StandIn);
+    let mut all = Vec::new();
+    let mut see = |arguments: &[&str]| {
+        let mut paths = std::collections::BTreeSet::new();
+        shape(&companion.json(arguments), "", &mut paths);
+        all.push(format!(
+            "{}\n  {}",
+            arguments.join(" "),
+            paths.into_iter().collect::<Vec<_>>().join("\n  ")
+        ));
+    };
+    see(&["doctor"]);
+    see(&["dirty"]);
+    see(&["plan"]);
+    see(&["request", "--confirm", "REBUILD"]);
+    see(&["prepare"]);
+    see(&["activate"]);
+    see(&["status"]);
+    see(&["pointer", "show"]);
+    see(&["pointer", "history"]);
+    see(&["rollback-request", "--confirm", "ROLLBACK"]);
+    see(&["request"]);
+    see(&["cancel", "--confirm", "CANCEL"]);
+    see(&["pause"]);
+    see(&["continue"]);
+    see(&["retry"]);
+    see(&["send", "--key", "k", "hello"]);
+    insta::assert_snapshot!("json", all.join("\n"));
 }
 
 #[test]

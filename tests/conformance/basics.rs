@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::{fresh, view};
 use crate::stubs::gate::Gate;
 use crate::stubs::reply::Reply;
-use crate::support::PATIENCE;
 use crate::support::invocation::World;
 use crate::support::process::Running;
 use crate::support::subject::Subject;
-use crate::support::transcript;
+use crate::support::transcript::{self, outline};
+use crate::support::{PATIENCE, wait_until};
 
 pub(super) fn says_which_version_it_is(world: &World) {
     let mut command = world.claude();
@@ -40,7 +40,7 @@ pub(super) fn a_new_session_takes_our_id_and_our_uuid(world: &World) {
     assert_eq!(view(world), ["U:灯笼是绿色的"]);
 
     let path = world.sandbox.transcript(&session);
-    assert_eq!(transcript::outline(&path), ["U:灯笼是绿色的", "A:好的 🏮"]);
+    assert_eq!(outline(&path), ["U:灯笼是绿色的", "A:好的 🏮"]);
     let row = transcript::row(&path, &uuid).unwrap();
     assert_eq!((&row["parentUuid"], &row["sessionId"]), (&Value::Null, &json!(session)));
     assert_eq!(row["version"], json!(world.subject.version()));
@@ -75,12 +75,12 @@ pub(super) fn a_known_uuid_is_swallowed(world: &World) {
     let (session, uuid) = (fresh(), fresh());
     world.begin(&session, &uuid, "the first and only").expect_code(0);
     let path = world.sandbox.transcript(&session);
-    let rows = transcript::outline(&path);
+    let rows = outline(&path);
     let outcome = world.resume(&session, &uuid, "the first and only").expect_code(0);
     assert!(outcome.of_type("result").is_empty(), "{outcome:?}");
     assert_eq!(outcome.of_type("user")[0]["isReplay"], json!(true));
     assert_eq!(world.stub.main_requests().len(), 1);
-    assert_eq!(transcript::outline(&path), rows);
+    assert_eq!(outline(&path), rows);
 }
 
 pub(super) fn an_unknown_id_is_refused(world: &World) {
@@ -165,6 +165,70 @@ pub(super) fn partial_messages_are_streamed(world: &World) {
     assert_eq!(kinds.last(), Some(&"message_stop"));
     let text: String = events.iter().filter_map(|e| e["delta"]["text"].as_str()).collect();
     assert_eq!(text, "a reply in four pieces");
+}
+
+const INTERRUPT: &str =
+    "{\"type\":\"control_request\",\"request_id\":\"r\",\"request\":{\"subtype\":\"interrupt\"}}\n";
+
+/// What a human saw before they stopped the turn stays in the conversation.
+pub(super) fn an_interrupt_keeps_what_was_said(world: &World) {
+    let session = fresh();
+    world.begin(&session, &fresh(), "seed").expect_code(0);
+    let gate = Gate::new();
+    world.stub.on_text("stream", Reply::text("a reply in four pieces").pause_after(4, &gate));
+    world.stub.on_text("go on", Reply::text("gone on"));
+    let uuid = fresh();
+    let streaming = world.invoke().args(["--resume", &session, "--include-partial-messages"]);
+    let mut running = streaming.send(&uuid, "stream it").spawn();
+    let piece = "\"text_delta\"";
+    running.wait_line("a delta", PATIENCE, |line| line.contains(piece));
+    // What is on its way may still arrive; nothing more comes.
+    std::thread::sleep(Duration::from_millis(300));
+    running.write(INTERRUPT);
+    running.wait_line("the result", PATIENCE, |line| line.contains("\"type\":\"result\""));
+    let outcome = running.wait(PATIENCE).expect_code(1);
+    gate.open();
+    assert_eq!(outcome.result()["subtype"], "error_during_execution");
+    let events = outcome.of_type("stream_event");
+    let said: String = events.iter().filter_map(|line| line["event"]["delta"]["text"].as_str()).collect();
+    let rows = outline(&world.sandbox.transcript(&session));
+    let tail = ["U:stream it".to_owned(), format!("A:{said}"), "U:[Request interrupted by user]".to_owned()];
+    assert_eq!(rows[rows.len() - 3..], tail, "{rows:#?}");
+    world.resume(&session, &fresh(), "go on").expect_code(0);
+    assert_eq!(world.stub.last_main().occurrences(&said), 1);
+}
+
+pub(super) fn an_interrupt_ends_the_tool_and_leaves_its_result(world: &World) {
+    let session = fresh();
+    world.begin(&session, &fresh(), "seed").expect_code(0);
+    world.stub.once(Reply::bash("tail -f /dev/null"));
+    let mut running = world.invoke().args(["--resume", &session]).send(&fresh(), "use it").spawn();
+    running.wait_line("the call", PATIENCE, |line| line.contains("\"tool_use\""));
+    std::thread::sleep(Duration::from_millis(700));
+    running.write(INTERRUPT);
+    running.wait_line("the result", PATIENCE, |line| line.contains("\"type\":\"result\""));
+    running.wait(PATIENCE).expect_code(1);
+    let rows = outline(&world.sandbox.transcript(&session));
+    let tail =
+        ["U:use it", "A:<tool_use>", "U:<tool_result>", "U:[Request interrupted by user for tool use]"];
+    assert_eq!(rows[rows.len() - 4..], tail, "{rows:#?}");
+    wait_until("the tool to end", || world.sandbox.survivors().is_empty());
+}
+
+/// Streaming is between the CLI and us: the API is asked the same.
+pub(super) fn streaming_changes_no_request(world: &World) {
+    let asked = |flags: &[&str]| {
+        let session = fresh();
+        let begun = world.invoke().args(["--session-id", &session]).args(flags.iter().copied());
+        begun.send(&fresh(), "the lamp is green").run().expect_code(0);
+        let resumed = world.invoke().args(["--resume", &session]).args(flags.iter().copied());
+        resumed.send(&fresh(), "and warm").run().expect_code(0);
+        let request = world.stub.last_main();
+        let mut body = request.body.clone();
+        body["metadata"] = Value::Null;
+        body.to_string().replace(&session, "SESSION")
+    };
+    assert_eq!(asked(&[]), asked(&["--include-partial-messages"]));
 }
 
 /// The rule of the folder names, seen from outside: what is there after a turn.

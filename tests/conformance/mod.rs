@@ -64,7 +64,8 @@ scenarios! {
         a_killed_turn_without_resume_gets_a_synthetic_answer, a_bare_clear_is_a_command,
         a_tool_that_is_not_allowed_is_denied, a_torn_tail_is_ignored, partial_messages_are_streamed,
         a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error, two_lines_are_two_turns,
-        a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
+        an_interrupt_keeps_what_was_said, an_interrupt_ends_the_tool_and_leaves_its_result,
+        streaming_changes_no_request, a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
     ],
     newest: [
         an_unknown_flag_is_refused, every_api_error_has_its_exit_and_row,

@@ -2,6 +2,7 @@
 
 pub mod companion;
 pub mod invocation;
+pub mod mcp;
 pub mod process;
 pub mod sandbox;
 pub mod subject;

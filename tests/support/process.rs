@@ -79,16 +79,12 @@ impl Running {
 
     /// Blocks until a line of stdout satisfies the predicate, and returns it.
     pub fn wait_line(&self, what: &str, deadline: Duration, wanted: impl Fn(&str) -> bool) -> String {
-        let until = Instant::now() + deadline;
-        let mut lines = self.stdout.lines.0.lock().unwrap();
-        loop {
-            if let Some(line) = lines.iter().find(|line| wanted(line)) {
-                return line.clone();
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "no {what} on stdout within {deadline:?}; it has {lines:#?}");
-            lines = self.stdout.lines.1.wait_timeout(lines, left).unwrap().0;
-        }
+        self.stdout.wait_line(what, deadline, wanted)
+    }
+
+    /// The same for stderr.
+    pub fn wait_stderr(&self, what: &str, deadline: Duration, wanted: impl Fn(&str) -> bool) -> String {
+        self.stderr.wait_line(what, deadline, wanted)
     }
 
     /// Closes stdin and waits for the end of the process. After the deadline it is killed and the
@@ -147,6 +143,19 @@ impl Collected {
             }
         });
         Self { lines, reader: Some(reader) }
+    }
+
+    fn wait_line(&self, what: &str, deadline: Duration, wanted: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + deadline;
+        let mut lines = self.lines.0.lock().unwrap();
+        loop {
+            if let Some(line) = lines.iter().find(|line| wanted(line)) {
+                return line.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no {what} within {deadline:?}; it has {lines:#?}");
+            lines = self.lines.1.wait_timeout(lines, left).unwrap().0;
+        }
     }
 
     /// A process in a session of its own may keep the pipe; what came until then is the output.

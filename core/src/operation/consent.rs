@@ -1,4 +1,4 @@
-//! A human's yes, bound to exactly one plan and to a time.
+//! A human's yes, bound to a time and, where there is one, to exactly one plan.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,14 +10,20 @@ use crate::clock::Timestamp;
 /// The record of a yes. A plan with another digest (other source, other drops) needs another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consent {
-    /// Digest of the plan that was shown.
-    pub plan_digest: String,
+    /// Digest of the plan that was shown. None for a rollback, which has no plan, and for a yes that was given before
+    /// there was a plan ([`Consent::by_word`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_digest: Option<String>,
     /// Who said yes, and how: a terminal, a button, `policy auto`.
     pub by: String,
     /// When.
     pub at: Timestamp,
     /// From then on it does not count any more.
     pub expires_at: Timestamp,
+    /// It was only the word that a model gave. A human agreed to that beforehand with `consent = "word"`, and it counts
+    /// only while that stands in the configuration: whoever runs operations looks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_word: bool,
 }
 
 /// Whether a plan may drop what it drops.
@@ -43,13 +49,26 @@ impl Consent {
     /// A yes that counts for `lifetime` from `at` on.
     #[must_use]
     pub fn new(plan_digest: &str, by: &str, at: Timestamp, lifetime: Duration) -> Self {
-        Self { plan_digest: plan_digest.to_owned(), by: by.to_owned(), at, expires_at: at.after(lifetime) }
+        Self { plan_digest: Some(plan_digest.to_owned()), ..Self::without_plan(by, at, lifetime) }
+    }
+
+    /// A yes to something that has no plan: a rollback.
+    #[must_use]
+    pub fn without_plan(by: &str, at: Timestamp, lifetime: Duration) -> Self {
+        Self { plan_digest: None, by: by.to_owned(), at, expires_at: at.after(lifetime), by_word: false }
+    }
+
+    /// The word of a model, to whatever the plan is when it is carried out: the turn in which the word is given adds to
+    /// the conversation, so no plan of that moment could be meant.
+    #[must_use]
+    pub fn by_word(by: &str, at: Timestamp, lifetime: Duration) -> Self {
+        Self { by_word: true, ..Self::without_plan(by, at, lifetime) }
     }
 
     /// Whether this yes covers that plan at that time.
     #[must_use]
     pub fn verdict(&self, plan_digest: &str, now: Timestamp) -> ConsentVerdict {
-        if self.plan_digest != plan_digest {
+        if self.plan_digest.as_deref().is_some_and(|bound| bound != plan_digest) {
             ConsentVerdict::OtherPlan
         } else if now >= self.expires_at {
             ConsentVerdict::Expired { since: self.expires_at }

@@ -46,6 +46,8 @@ struct Form {
     revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     consent: Option<Consent>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rollback_consent: Option<Consent>,
 
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_session_id: Option<SessionId>,
@@ -184,6 +186,7 @@ impl Form {
             updated_at: Timestamp0(operation.updated_at),
             revision: operation.revision,
             consent: operation.consent.clone(),
+            rollback_consent: operation.rollback_consent.clone(),
             source_session_id: None,
             source_path: None,
             source_sha256: None,
@@ -303,6 +306,7 @@ impl Form {
             reasons: self.reasons,
             requested_by: self.requested_by,
             consent: self.consent,
+            rollback_consent: self.rollback_consent,
             created_at: self.created_at.0,
             updated_at: self.updated_at.0,
             source,

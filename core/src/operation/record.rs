@@ -52,6 +52,8 @@ pub struct Operation {
     pub requested_by: String,
     /// The human's yes, if there is one.
     pub consent: Option<Consent>,
+    /// The human's yes to take it back, if a rollback is wanted and there is one.
+    pub rollback_consent: Option<Consent>,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -93,6 +95,7 @@ impl Operation {
             reasons: vec![reason],
             requested_by: requested_by.to_owned(),
             consent: None,
+            rollback_consent: None,
             created_at: at,
             updated_at: at,
             source: None,
@@ -153,6 +156,39 @@ impl Operation {
             (Kind::Repair, _) => ConsentVerdict::Given { by: "its kind: a repair drops nothing".to_owned() },
             (Kind::Rebuild, None) => ConsentVerdict::Missing,
             (Kind::Rebuild, Some(consent)) => consent.verdict(plan_digest, now),
+        }
+    }
+
+    /// The yes that counts in the present state: that to the rollback once one is wanted, else that to the plan.
+    #[must_use]
+    pub const fn yes(&self) -> Option<&Consent> {
+        match self.status() {
+            Status::RollbackPending | Status::RollbackScheduled => self.rollback_consent.as_ref(),
+            Status::Pending
+            | Status::Scheduled
+            | Status::Running
+            | Status::Verifying
+            | Status::Activating
+            | Status::Activated
+            | Status::RolledBack
+            | Status::Failed
+            | Status::Cancelled => self.consent.as_ref(),
+        }
+    }
+
+    /// Whether the session of before may be made current again now.
+    #[must_use]
+    pub fn rollback_verdict(&self, now: Timestamp) -> ConsentVerdict {
+        self.rollback_consent.as_ref().map_or(ConsentVerdict::Missing, |yes| yes.verdict("", now))
+    }
+
+    /// Since when a yes is waited for: since it was asked for, or since the rollback was.
+    #[must_use]
+    pub fn waits_since(&self) -> Timestamp {
+        let asked = self.history.iter().rev().find(|step| step.to == Status::RollbackPending);
+        match (self.status(), asked) {
+            (Status::RollbackPending, Some(step)) => step.at,
+            _ => self.created_at,
         }
     }
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use super::record::Operation;
-use super::state::{OpEvent, OpState};
+use super::state::{Candidate, OpEvent, OpState};
 use super::status::{Reason, Status};
 use super::store::{Listing, StoreError, StoreGuard, Unreadable};
 use crate::clock::Timestamp;
-use crate::disk::DiskError;
+use crate::disk::{DiskError, digest};
 use crate::ids::OperationId;
 use crate::pointer::{Pointer, PointerError, PointerLock, PointerValue, Recovered, SwapIntent};
 use crate::switch::{Credential, SourceChange, withdraw_candidate};
@@ -62,6 +62,7 @@ pub struct Recovery {
 /// | found | becomes |
 /// |---|---|
 /// | scheduled | pending |
+/// | verifying, copy and candidate whole | stays |
 /// | running, verifying | running from the frozen copy (`redo`), or failed without a whole one |
 /// | activating | activated, failed, or failed with `session_conflict`, as [`Pointer::recover`] says |
 /// | activated | stays; an unfinished history line is written |
@@ -108,6 +109,8 @@ impl Work<'_> {
                 self.advance(operation, &OpEvent::StartFailed)?;
                 Some("its worker had not begun; it waits again".to_owned())
             }
+            // A person may have prepared it and gone to lunch: what is proved stays proved.
+            OpState::Verifying { candidate, .. } if self.is_whole(operation, &candidate) => None,
             OpState::Running | OpState::Verifying { .. } => Some(self.redo_or_fail(operation)?),
             OpState::Activating { candidate, intent, .. } => {
                 let to = Credential::Pointer { session: Some(candidate.session) };
@@ -138,6 +141,11 @@ impl Work<'_> {
             None
         };
         Ok(Some(RecoveredOp { id: operation.id, from, to, what, redo, source_changed }))
+    }
+
+    fn is_whole(&self, operation: &Operation, candidate: &Candidate) -> bool {
+        operation.source.as_ref().is_some_and(crate::switch::FrozenSource::copy_is_whole)
+            && digest(&candidate.path).is_ok_and(|found| found.sha256 == candidate.sha256)
     }
 
     /// Running and verifying: nothing was switched. With a whole frozen copy the work can be done again.

@@ -77,7 +77,7 @@ impl StoreGuard {
         Ok(Requested::Joined(active))
     }
 
-    /// Records a human's yes to that plan of a pending operation. A later yes replaces an earlier one.
+    /// Records a human's yes to that plan of a pending or proved operation. A later yes replaces an earlier one.
     ///
     /// # Errors
     /// [`StoreError::NotPending`] when the operation is beyond that; or as [`StoreGuard::save`].
@@ -89,23 +89,50 @@ impl StoreGuard {
         at: Timestamp,
         lifetime: Duration,
     ) -> Result<Operation, StoreError> {
-        let mut operation = self.load(id)?;
-        if operation.status() != Status::Pending {
+        let operation = self.load(id)?;
+        if !matches!(operation.status(), Status::Pending | Status::Verifying) {
             return Err(StoreError::NotPending { id, status: operation.status() });
         }
-        operation.consent = Some(Consent::new(plan_digest, by, at, lifetime));
+        self.agree(id, Consent::new(plan_digest, by, at, lifetime), at)
+    }
+
+    /// Records a yes to what the operation waits for: to the rebuild until it is switched, to the rollback while
+    /// that is pending.
+    ///
+    /// # Errors
+    /// As [`StoreGuard::confirm`].
+    pub fn agree(&self, id: OperationId, yes: Consent, at: Timestamp) -> Result<Operation, StoreError> {
+        let mut operation = self.load(id)?;
+        match operation.status() {
+            Status::Pending | Status::Verifying => operation.consent = Some(yes),
+            Status::RollbackPending => operation.rollback_consent = Some(yes),
+            status @ (Status::Scheduled
+            | Status::Running
+            | Status::Activating
+            | Status::Activated
+            | Status::RollbackScheduled
+            | Status::RolledBack
+            | Status::Failed
+            | Status::Cancelled) => return Err(StoreError::NotPending { id, status }),
+        }
         operation.updated_at = at;
         self.save(&mut operation)?;
         Ok(operation)
     }
 
-    /// Takes a pending operation, or a pending rollback, back.
+    /// Takes a pending operation, a proved one that is not switched yet, or a pending rollback, back.
     ///
     /// # Errors
     /// [`StoreError::Illegal`] when it is beyond that; or as [`StoreGuard::save`].
     pub fn cancel(&self, id: OperationId, at: Timestamp) -> Result<Operation, StoreError> {
         let mut operation = self.load(id)?;
-        self.advance(&mut operation, &OpEvent::Cancelled, at)?;
+        // A proved candidate is more than a wish; dropping it is a failed switch with that reason.
+        let event = if operation.status() == Status::Verifying {
+            OpEvent::Failed { reason: "taken back before the switch".into(), session_conflict: false }
+        } else {
+            OpEvent::Cancelled
+        };
+        self.advance(&mut operation, &event, at)?;
         Ok(operation)
     }
 }

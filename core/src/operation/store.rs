@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::consent::Consent;
 use super::file::{self, FormError};
 use super::record::Operation;
 use super::state::{IllegalTransition, OpEvent, OpState};
@@ -416,7 +417,8 @@ impl StoreGuard {
         Ok(operation)
     }
 
-    /// A human wants the session of before the newest activated operation back.
+    /// Notes that the session of before the newest activated operation is wanted back. Without a `yes` it waits until one
+    /// is recorded with [`StoreGuard::agree`]; an earlier yes does not count for it.
     ///
     /// # Errors
     /// [`StoreError::NotNewest`], [`StoreError::Active`], or as [`StoreGuard::save`].
@@ -424,6 +426,7 @@ impl StoreGuard {
         &self,
         id: OperationId,
         reason: &str,
+        yes: Option<Consent>,
         at: Timestamp,
     ) -> Result<Operation, StoreError> {
         let mut operation = self.load(id)?;
@@ -437,6 +440,7 @@ impl StoreGuard {
             }
         }
         operation.reasons.push(reason.into());
+        operation.rollback_consent = yes;
         self.advance(&mut operation, &OpEvent::RollbackRequested, at)?;
         Ok(operation)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::consent::ConsentVerdict;
+use super::consent::{Consent, ConsentVerdict};
 use super::record::Operation;
 use super::state::{Candidate, OpEvent, OpState};
 use super::status::{Reason, Status};
@@ -26,6 +26,9 @@ use crate::switch::{
     wait_until_quiet, withdraw_candidate,
 };
 use crate::transcript::{ExtractRules, OwnRows};
+
+/// How long the undoing of a switch may be left over by a crash and still be done by itself.
+const UNDO_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// What the worker works with.
 pub struct Worker<'a> {
@@ -132,7 +135,7 @@ impl Worker<'_> {
         }
         match self.build(operation) {
             Ok((candidate, credential)) => {
-                self.advance(operation, &OpEvent::Proved { candidate, credential })?
+                self.advance(operation, &OpEvent::Proved { candidate, credential })?;
             }
             Err(failure) => self.fail(operation, &failure)?,
         }
@@ -294,10 +297,11 @@ impl Worker<'_> {
         Ok(warnings)
     }
 
-    /// Goes back to the session before. Afterwards the operation is `rolled_back` or `failed`.
+    /// Goes back to the session before, where that was asked for and agreed to. Afterwards the operation is `rolled_back`
+    /// or `failed`.
     ///
     /// # Errors
-    /// [`WorkerError::GoneOn`] changes nothing but the wish, which is taken back.
+    /// [`WorkerError::NoConsent`] changes nothing; [`WorkerError::GoneOn`] changes nothing but the wish, which is taken back.
     pub fn roll_back(&self, operation: &mut Operation) -> Result<(), WorkerError> {
         let mut adapter = match PointerSwitch::locked(self.pointer, self.disk) {
             Ok(adapter) => adapter,
@@ -315,11 +319,16 @@ impl Worker<'_> {
         adapter: &mut PointerSwitch,
         unasked: Option<&str>,
     ) -> Result<(), WorkerError> {
-        if operation.status() == Status::Activated {
-            *operation =
-                self.guard.request_rollback(operation.id, unasked.unwrap_or("rollback"), self.clock.now())?;
+        if let (Status::Activated, Some(reason)) = (operation.status(), unasked) {
+            let now = self.clock.now();
+            let yes = Consent::without_plan("the check after the switch", now, UNDO_LIFETIME);
+            *operation = self.guard.request_rollback(operation.id, reason, Some(yes), now)?;
         }
         if let OpState::RollbackPending(activation) = operation.state().clone() {
+            let verdict = operation.rollback_verdict(self.clock.now());
+            if !matches!(verdict, ConsentVerdict::Given { .. }) {
+                return Err(WorkerError::NoConsent { id: operation.id, verdict });
+            }
             let placed = transcript_path(self.project_dir, activation.candidate.session);
             let untouched =
                 crate::disk::digest(&placed).is_ok_and(|found| found.sha256 == activation.candidate.sha256);

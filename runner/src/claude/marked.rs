@@ -38,7 +38,16 @@ pub fn enclosing_invocation() -> Option<String> {
     if let Ok(own) = std::env::var(MARKER) {
         return Some(own);
     }
-    let mut pid = parent_of(std::process::id())?;
+    invocation_from(parent_of(std::process::id())?)
+}
+
+/// Whether another process runs inside of an invocation.
+#[must_use]
+pub fn is_inside_invocation(pid: u32) -> bool {
+    invocation_from(pid).is_some()
+}
+
+fn invocation_from(mut pid: u32) -> Option<String> {
     let prefix = format!("{MARKER}=");
     while pid > 1 {
         if let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ"))

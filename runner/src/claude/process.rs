@@ -28,8 +28,11 @@ pub struct Spec {
     pub environment: Vec<(String, String)>,
     /// The folder it runs in.
     pub workdir: PathBuf,
-    /// What goes to its standard input, which is then closed.
+    /// What goes to its standard input.
     pub input: Vec<u8>,
+    /// Standard input stays open until the result, so that the run can be interrupted; otherwise it is
+    /// closed after the input.
+    pub stoppable: bool,
     /// Its marker.
     pub invocation: InvocationId,
 }
@@ -58,6 +61,8 @@ pub enum EndedBy {
     Lingering,
     /// The runner was told to stop.
     Stop,
+    /// A human stopped the turn.
+    Human,
 }
 
 /// What is known after the process has exited.
@@ -71,10 +76,27 @@ pub struct Ended {
     pub session: Option<String>,
     /// Whether our message was taken in, as the stream says.
     pub replayed: bool,
+    /// What the stream said about refusals of the API.
+    pub trouble: Trouble,
+    /// How long it ran.
+    pub took: Duration,
     /// The end of its standard error.
     pub stderr: String,
     /// Whether and why we ended it.
     pub ended_by: Option<EndedBy>,
+}
+
+/// Fields of the stream that say why a turn went wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// The last API error's class and closer name, as the CLI names them.
+    pub api_error: Option<(String, Option<String>)>,
+    /// A limit of the account refused a request.
+    pub limited: bool,
+    /// When that limit ends, in seconds since 1970.
+    pub resets_at: Option<i64>,
+    /// MCP servers that did not start.
+    pub failed_servers: Vec<String>,
 }
 
 /// A running CLI. Dropping it kills the leader; [`Running::finish`] is the way that leaves nothing.
@@ -87,17 +109,27 @@ pub struct Running {
     lines: mpsc::Receiver<StreamEvent>,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
+    /// The open standard input.
+    input: Option<mpsc::Sender<Vec<u8>>>,
     stderr: JoinHandle<String>,
     started: Instant,
     last_line: Instant,
     result: Option<ResultLine>,
     session: Option<String>,
     replayed: bool,
+    trouble: Trouble,
     output_ended: bool,
     exited: bool,
     ended_by: Option<EndedBy>,
     kill_at: Option<Instant>,
+    /// Interrupted; told to end if it has not ended by then.
+    interrupted_until: Option<Instant>,
 }
+
+/// What interrupts a turn over standard input (facts 5). What was said so far stays in the
+/// conversation; a signal would lose it.
+const INTERRUPT: &[u8] =
+    b"{\"type\":\"control_request\",\"request_id\":\"stop\",\"request\":{\"subtype\":\"interrupt\"}}\n";
 
 /// Lines that may wait for the supervisor; the CLI writes a few a second, and blocks when we do.
 const LINES_AHEAD: usize = 64;
@@ -129,6 +161,8 @@ impl Running {
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
         let (sender, lines) = mpsc::channel(LINES_AHEAD);
+        // Nothing but one interrupt goes after the input.
+        let (input, more) = mpsc::channel(1);
         let now = Instant::now();
         Ok(Self {
             child,
@@ -137,17 +171,20 @@ impl Running {
             limits,
             lines,
             reader: tokio::spawn(read(stdout, sender)),
-            writer: tokio::spawn(write(stdin, spec.input)),
+            writer: tokio::spawn(write(stdin, spec.input, more)),
+            input: spec.stoppable.then_some(input),
             stderr: tokio::spawn(tail(stderr)),
             started: now,
             last_line: now,
             result: None,
             session: None,
             replayed: false,
+            trouble: Trouble::default(),
             output_ended: false,
             exited: false,
             ended_by: None,
             kill_at: None,
+            interrupted_until: None,
         })
     }
 
@@ -196,11 +233,27 @@ impl Running {
 
     fn note(&mut self, event: &StreamEvent) {
         match event {
-            StreamEvent::Init { session, .. } => self.session.clone_from(session),
+            StreamEvent::Init { session, failed_servers, .. } => {
+                self.session.clone_from(session);
+                self.trouble.failed_servers.clone_from(failed_servers);
+            }
+            StreamEvent::Limit { resets_at, .. } => {
+                self.trouble.limited = true;
+                self.trouble.resets_at = *resets_at;
+            }
+            StreamEvent::ApiError { error, detail } => {
+                self.trouble.api_error = Some((error.clone(), detail.clone()));
+            }
             StreamEvent::Replay { .. } => self.replayed = true,
-            StreamEvent::Result(result) => self.result = Some((**result).clone()),
+            StreamEvent::Result(result) => {
+                self.result = Some((**result).clone());
+                // It stays for the next message as long as one can come.
+                self.input = None;
+            }
             StreamEvent::ToolUse { .. }
             | StreamEvent::Text
+            | StreamEvent::MessageStart { .. }
+            | StreamEvent::Delta { .. }
             | StreamEvent::Retry { .. }
             | StreamEvent::Other => {}
         }
@@ -215,7 +268,8 @@ impl Running {
         }
         let done = self.result.is_some() || self.output_ended;
         let quiet = if done { self.limits.exit_grace } else { self.limits.idle };
-        (self.started + self.limits.turn).min(self.last_line + quiet)
+        let deadline = (self.started + self.limits.turn).min(self.last_line + quiet);
+        self.interrupted_until.map_or(deadline, |until| until.min(deadline))
     }
 
     fn over(&mut self) {
@@ -232,6 +286,19 @@ impl Running {
             EndedBy::IdleTime
         };
         self.end(why);
+    }
+
+    /// Stops the turn for a human: interrupts it, and ends the process if it has not ended within
+    /// `kill_grace`. Where it cannot be interrupted, or a second time, the process is asked to end at once.
+    pub fn stop(&mut self) {
+        let interrupted = self.ended_by.is_none()
+            && self.input.as_ref().is_some_and(|input| input.try_send(INTERRUPT.to_vec()).is_ok());
+        self.ended_by.get_or_insert(EndedBy::Human);
+        if interrupted {
+            self.interrupted_until = Some(Instant::now() + self.limits.kill_grace);
+        } else {
+            self.end(EndedBy::Human);
+        }
     }
 
     /// Asks the process and its group to end; they are killed after `kill_grace`.
@@ -279,6 +346,8 @@ impl Running {
             result: self.result,
             session: self.session,
             replayed: self.replayed,
+            trouble: self.trouble,
+            took: self.started.elapsed(),
             stderr,
             ended_by: self.ended_by,
         })
@@ -299,11 +368,17 @@ async fn read(stdout: ChildStdout, events: mpsc::Sender<StreamEvent>) {
     }
 }
 
-async fn write(mut stdin: ChildStdin, input: Vec<u8>) {
-    // A process that ends without reading is seen by its exit, not here.
-    if stdin.write_all(&input).await.is_ok() {
-        stdin.shutdown().await.unwrap_or_default();
+/// Writes the input, then what else comes; closes with the channel.
+async fn write(mut stdin: ChildStdin, input: Vec<u8>, mut more: mpsc::Receiver<Vec<u8>>) {
+    let mut next = Some(input);
+    while let Some(bytes) = next {
+        // A process that ends without reading is seen by its exit, not here.
+        if stdin.write_all(&bytes).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+        next = more.recv().await;
     }
+    stdin.shutdown().await.unwrap_or_default();
 }
 
 async fn tail(mut stderr: tokio::process::ChildStderr) -> String {

@@ -12,6 +12,8 @@ pub enum StreamEvent {
         session: Option<String>,
         /// Its version, where it says one.
         version: Option<String>,
+        /// MCP servers that did not start.
+        failed_servers: Vec<String>,
     },
     /// Our message was taken in.
     Replay {
@@ -25,12 +27,38 @@ pub enum StreamEvent {
     },
     /// The assistant said something; the words are read from the transcript later.
     Text,
+    /// The API begins another message of the conversation (with `--include-partial-messages`).
+    MessageStart {
+        /// Its id.
+        id: String,
+    },
+    /// A piece of text of the message that began last.
+    Delta {
+        /// Its content block, counted from 0 over blocks of all kinds.
+        block: u32,
+        /// The piece.
+        text: String,
+    },
     /// The CLI repeats a refused request by itself.
     Retry {
         /// Which repetition this is.
         attempt: u64,
         /// The HTTP status that was refused with.
         status: Option<u16>,
+    },
+    /// A limit of the account refuses requests.
+    Limit {
+        /// When it ends, in seconds since 1970.
+        resets_at: Option<i64>,
+        /// Which limit, such as `five_hour`.
+        kind: Option<String>,
+    },
+    /// The CLI ends the turn with an API error of this name, such as `rate_limit`.
+    ApiError {
+        /// The CLI's name for the class of the error.
+        error: String,
+        /// A closer name, where the version gives one.
+        detail: Option<String>,
     },
     /// The run's own verdict.
     Result(Box<ResultLine>),
@@ -59,6 +87,18 @@ pub struct ResultLine {
     /// Why it ended.
     #[serde(default)]
     pub terminal_reason: Option<String>,
+    /// How the model's last message ended.
+    #[serde(default)]
+    pub stop_reason: Option<String>,
+    /// Calls of tools that were not allowed.
+    #[serde(default)]
+    pub permission_denials: Vec<Value>,
+    /// Token counts of the whole turn.
+    #[serde(default)]
+    pub usage: Value,
+    /// What the CLI thinks this run, or on some versions the session so far, has cost, in US dollars.
+    #[serde(default)]
+    pub total_cost_usd: Option<f64>,
     /// Reasons without an HTTP status.
     #[serde(default)]
     pub errors: Vec<String>,
@@ -83,7 +123,19 @@ pub fn parse(line: &[u8]) -> StreamEvent {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     match (text("/type").as_deref(), text("/subtype").as_deref()) {
         (Some("system"), Some("init")) => {
-            StreamEvent::Init { session: text("/session_id"), version: text("/claude_code_version") }
+            let servers = value.get("mcp_servers").and_then(Value::as_array);
+            let failed = servers.into_iter().flatten().filter(|server| server["status"] == "failed");
+            StreamEvent::Init {
+                session: text("/session_id"),
+                version: text("/claude_code_version"),
+                failed_servers: failed.filter_map(|s| s["name"].as_str().map(str::to_owned)).collect(),
+            }
+        }
+        (Some("rate_limit_event"), _) if text("/rate_limit_info/status").as_deref() == Some("rejected") => {
+            StreamEvent::Limit {
+                resets_at: value.pointer("/rate_limit_info/resetsAt").and_then(Value::as_i64),
+                kind: text("/rate_limit_info/rateLimitType"),
+            }
         }
         (Some("system"), Some("api_retry")) => StreamEvent::Retry {
             attempt: value.get("attempt").and_then(Value::as_u64).unwrap_or(0),
@@ -92,9 +144,36 @@ pub fn parse(line: &[u8]) -> StreamEvent {
         (Some("user"), _) if value.get("isReplay").and_then(Value::as_bool) == Some(true) => {
             StreamEvent::Replay { uuid: text("/uuid") }
         }
+        // A subagent's error is the subagent's.
+        (Some("assistant"), _) if value["error"].is_string() && !value["parent_tool_use_id"].is_string() => {
+            StreamEvent::ApiError { error: text("/error").unwrap_or_default(), detail: text("/api_error") }
+        }
         (Some("assistant"), _) => assistant(&value),
+        (Some("stream_event"), _) => partial(&value),
         (Some("result"), _) => serde_json::from_value(value)
             .map_or(StreamEvent::Other, |line| StreamEvent::Result(Box::new(line))),
+        _ => StreamEvent::Other,
+    }
+}
+
+/// An event of the API's own stream. What a subagent says is not said to the human.
+fn partial(value: &Value) -> StreamEvent {
+    if value.get("parent_tool_use_id").is_some_and(|parent| !parent.is_null()) {
+        return StreamEvent::Other;
+    }
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+    match (text("/event/type"), text("/event/delta/type")) {
+        (Some("message_start"), _) => match text("/event/message/id") {
+            Some(id) => StreamEvent::MessageStart { id: id.to_owned() },
+            None => StreamEvent::Other,
+        },
+        (Some("content_block_delta"), Some("text_delta")) => {
+            let block = value.pointer("/event/index").and_then(Value::as_u64);
+            StreamEvent::Delta {
+                block: block.and_then(|block| u32::try_from(block).ok()).unwrap_or(0),
+                text: text("/event/delta/text").unwrap_or_default().to_owned(),
+            }
+        }
         _ => StreamEvent::Other,
     }
 }
@@ -122,7 +201,11 @@ mod tests {
     fn known_lines_are_understood() {
         let init =
             parse(br#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#);
-        assert_eq!(init, StreamEvent::Init { session: Some("s".into()), version: Some("2.1.332".into()) });
+        let version = Some("2.1.332".to_owned());
+        assert_eq!(
+            init,
+            StreamEvent::Init { session: Some("s".into()), version, failed_servers: Vec::new() }
+        );
         let replay = parse(br#"{"type":"user","isReplay":true,"uuid":"u"}"#);
         assert_eq!(replay, StreamEvent::Replay { uuid: Some("u".into()) });
         let tool =
@@ -130,6 +213,22 @@ mod tests {
         assert_eq!(tool, StreamEvent::ToolUse { name: "Bash".into() });
         let retry = parse(br#"{"type":"system","subtype":"api_retry","attempt":2,"error_status":529}"#);
         assert_eq!(retry, StreamEvent::Retry { attempt: 2, status: Some(529) });
+    }
+
+    #[test]
+    fn pieces_of_text_are_told_from_pieces_of_anything_else() {
+        let start = parse(
+            br#"{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}},"parent_tool_use_id":null}"#,
+        );
+        assert_eq!(start, StreamEvent::MessageStart { id: "m".into() });
+        let delta = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":1,
+            "delta":{"type":"text_delta","text":"\u98ce\u7b5d"}},"parent_tool_use_id":null}"#;
+        assert_eq!(parse(delta.as_bytes()), StreamEvent::Delta { block: 1, text: "风筝".into() });
+        let subagent = delta.replace("null", "\"t\"");
+        let thinking = delta.replace("text_delta", "thinking_delta");
+        for other in [subagent, thinking] {
+            assert_eq!(parse(other.as_bytes()), StreamEvent::Other, "{other}");
+        }
     }
 
     #[test]

@@ -10,8 +10,10 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "kael-runner", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  kael-runner demo --fast              the main job, offline, without an account
-  kael-runner run                      supervise the companion of ./config.toml
+  kael-runner demo                     the whole loop, offline, without an account
+  kael-runner init                     set up a companion, step by step
+  kael-runner run                      supervise the companion of ./config.toml, and chat with it
+  kael-runner attach                   the same chat with a runner in the background
   kael-runner send --wait 'Hello!'     say something to it and print its reply
   kael-runner status                   what it is doing
 
@@ -44,12 +46,16 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Supervise the companion: take messages, run turns, rebuild between them
+    /// Supervise the companion: take messages, run turns, rebuild between them; a chat in a terminal
     Run(Run),
+    /// Chat with the companion of a runner that works in the background; several may be attached
+    Attach,
     /// Say something to the companion; works whether the runner is up or not
     Send(Send),
     /// What the runner, its queue and its operation are doing
     Status(Status),
+    /// What turns have cost, by day and session, and what rebuilding has saved
+    Usage(Usage),
     /// Check that everything a companion needs is in place
     Doctor,
     /// How dirty the session is
@@ -81,6 +87,12 @@ pub enum Command {
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
+    /// Set up a companion, step by step: find the CLI, choose folder and session, write a configuration
+    Init(Init),
+    /// Go on with a session that exists: set the pointer to it after a check
+    Adopt(Adopt),
+    /// The MCP server on standard input and output: a model may look and ask, a human decides
+    Mcp,
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -91,6 +103,25 @@ pub struct Run {
     /// End when nothing is left to do: exit 0, or 1 when the queue is held
     #[arg(long)]
     pub until_idle: bool,
+    /// How logs are written to standard error. They name turns and messages by number and hold nothing that was said,
+    /// unless log_content = true. $KAEL_LOG says how much: error, warn, info (default), debug, or per module such as
+    /// `info,kael_runner::keeper=debug`
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log: LogFormat,
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Journald under systemd, else text
+    #[default]
+    Auto,
+    /// A line for people, with the time
+    Text,
+    /// A JSON object a line
+    Json,
+    /// A line without time, after its syslog level (`<4>`), as journald reads from a unit's standard error
+    Journald,
 }
 
 /// Arguments of `send`.
@@ -119,6 +150,17 @@ pub struct Status {
     /// An operation instead of the whole [default: the latest one is shown]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+    /// Print it again whenever it changes, until interrupted; with --json a line each
+    #[arg(long, conflicts_with = "operation")]
+    pub watch: bool,
+}
+
+/// Arguments of `usage`.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// How many days to look back
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub days: u64,
 }
 
 /// Which transcript.
@@ -245,6 +287,40 @@ pub enum Pointer {
     },
     /// Every change the runner made
     History,
+    /// Print the session now and at every change, until ended
+    Watch,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Ask nothing and take every proposal; an existing configuration is never overwritten
+    #[arg(long)]
+    pub yes: bool,
+    /// The folder the companion works in [default: the running claude's, else this one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The Claude Code CLI [default: claude in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub claude: Option<PathBuf>,
+    /// The session to go on with [default: a new conversation]
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+}
+
+impl Init {
+    /// What `init` is asked to do, with the file that `--config` names.
+    pub fn options(self, config: Option<PathBuf>) -> Result<crate::init::Options, super::error::CliError> {
+        let session = self.session.as_deref().map(crate::companion::Companion::session).transpose()?;
+        Ok(crate::init::Options { yes: self.yes, dir: self.dir, claude: self.claude, session, config })
+    }
+}
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The session; `init` lists those of a folder
+    pub session: String,
 }
 
 /// Arguments of `demo`.
@@ -253,9 +329,18 @@ pub struct Demo {
     /// Without pauses for the reader
     #[arg(long)]
     pub fast: bool,
-    /// Leave the companion's files there
+    /// Go on typing to the companion afterwards
+    #[arg(long)]
+    pub chat: bool,
+    /// Leave the companion's files there, in a new or empty folder
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+impl From<Demo> for crate::demo::Options {
+    fn from(args: Demo) -> Self {
+        Self { fast: args.fast, chat: args.chat, keep: args.keep }
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

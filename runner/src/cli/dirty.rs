@@ -23,6 +23,12 @@ pub fn run(companion: &Companion, args: &args::Source, output: &Output) -> Resul
     output.print(&value, || text(&report, &value))
 }
 
+/// What the command shows of the pointer's session.
+pub fn shown(companion: &Companion) -> Result<String, CliError> {
+    let (report, value) = measure(companion, &find_source(companion, None)?)?;
+    Ok(text(&report, &value))
+}
+
 /// The transcript that a command is about: the named one, which must be in the project folder, or the pointer's.
 pub fn find_source(companion: &Companion, named: Option<&Path>) -> Result<PathBuf, CliError> {
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {

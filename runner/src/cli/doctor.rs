@@ -37,6 +37,27 @@ impl Check {
 
 /// Runs the command. Exits with 1 when a check fails.
 pub fn run(companion: &Companion, output: &Output) -> Result<ExitCode, CliError> {
+    let (value, checks) = look(companion);
+    output.print(&value, || {
+        let lines = checks.iter().map(|check| {
+            let sign = match check.ok {
+                Some(true) => "ok  ",
+                Some(false) => "FAIL",
+                None => "note",
+            };
+            format!("{sign}  {:<12} {}", check.name, check.detail)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(if value["ok"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Everything `doctor` finds, as its JSON.
+pub fn collect(companion: &Companion) -> Value {
+    look(companion).0
+}
+
+fn look(companion: &Companion) -> (Value, Vec<Check>) {
     let config = &companion.config;
     let binary = find_binary(config);
     let pane = Pane::look(config);
@@ -86,18 +107,7 @@ pub fn run(companion: &Companion, output: &Output) -> Result<ExitCode, CliError>
             .map(|c| json!({ "name": c.name, "ok": c.ok, "detail": c.detail }))
             .collect::<Vec<_>>(),
     });
-    output.print(&value, || {
-        let lines = checks.iter().map(|check| {
-            let sign = match check.ok {
-                Some(true) => "ok  ",
-                Some(false) => "FAIL",
-                None => "note",
-            };
-            format!("{sign}  {:<12} {}", check.name, check.detail)
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    })?;
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    (value, checks)
 }
 
 fn find_binary(config: &Config) -> Result<PathBuf, String> {

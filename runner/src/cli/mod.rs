@@ -1,17 +1,20 @@
 //! The command line: parsing, finding the companion, one file a command, errors and exit codes.
 
 pub mod args;
-mod demo;
-mod dirty;
-mod doctor;
+mod attach;
+pub(crate) mod dirty;
+pub(crate) mod doctor;
 pub mod error;
-mod operations;
-mod output;
-mod plan;
+pub mod logs;
+pub(crate) mod operations;
+pub(crate) mod output;
+pub(crate) mod plan;
 mod pointer;
 mod run;
-mod send;
+pub(crate) mod send;
 pub mod status;
+mod usage;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -46,7 +49,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         return crate::standin::main(arguments.into_iter().skip(2).collect());
     }
     let arguments = if name.to_str() == Some("kael-thread-rebuild-mcp") {
-        vec![ORIGINAL.into(), "mcp".into()]
+        [ORIGINAL.into(), "mcp".into()].into_iter().chain(arguments.into_iter().skip(1)).collect()
     } else {
         arguments
     };
@@ -80,13 +83,25 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
     let done = |()| ExitCode::SUCCESS;
     let companion = || find_companion(global, original);
     match command {
-        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Demo(args) => crate::demo::run(&args.into()).map(done),
+        Command::Init(args) => {
+            refuse_inside_invocation("init")?;
+            crate::init::run(&args.options(global.config.clone())?)
+        }
+        Command::Adopt(args) => {
+            refuse_inside_invocation("adopt")?;
+            let session = Companion::session(&args.session)?;
+            crate::init::adopt::run(&companion()?, session, &output).map(done)
+        }
         Command::Run(args) => run::run(companion()?, &args).map(done),
+        Command::Attach => attach::run(&companion()?, &output).map(done),
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
+        Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
+        Command::Mcp => crate::mcp::run(companion()?).map(done),
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)

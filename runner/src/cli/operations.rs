@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use kael_core::operation::{OpStore, Operation};
+use kael_core::operation::{OpState, OpStore, Operation};
 use serde_json::{Value, json};
 
 use crate::companion::Companion;
@@ -37,7 +37,7 @@ fn request(companion: &Companion, command: Command) -> Result<(RequestKind, Valu
         }
         Command::Confirm(args) => {
             super::refuse_inside_invocation("confirm")?;
-            let digest = if args.yes { None } else { Some(ask(companion)?) };
+            let digest = if args.yes { None } else { ask(companion, args.operation.as_deref())? };
             (RequestKind::Confirm, json!({ "operation": args.operation, "by": by, "digest": digest }))
         }
         Command::Cancel(args) => {
@@ -102,13 +102,27 @@ fn must_be_current(companion: &Companion, transcript: &std::path::Path) -> Resul
     )))
 }
 
-/// Shows the plan and asks; gives the digest of what was shown.
-fn ask(companion: &Companion) -> Result<String, CliError> {
+/// Shows what waits for a yes and asks; gives the digest of the plan that was shown, if it is about one.
+fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::new(
             ErrorKind::Usage,
             "`confirm` asks at a terminal: say --yes where there is none",
         ));
+    }
+    let store = companion.store()?;
+    let pending = match named {
+        Some(id) => Some(find(&store, id)?),
+        None => store.active()?,
+    };
+    if let OpState::RollbackPending(activation) = pending.as_ref().map_or(&OpState::Pending, Operation::state)
+    {
+        eprintln!(
+            "  back from {} to {}; what was said since the rebuild would not be there, so it is refused if anything was",
+            activation.after, activation.before
+        );
+        say_yes("Go back to the session before?")?;
+        return Ok(None);
     }
     let plan = super::plan::make(companion, None, None)?;
     let blocked = plan.blocked_reason();
@@ -118,12 +132,17 @@ fn ask(companion: &Companion) -> Result<String, CliError> {
     for line in crate::keeper::figures(&plan) {
         eprintln!("{line}");
     }
-    eprint!("Rebuild the session? [y/N] ");
+    say_yes("Rebuild the session?")?;
+    Ok(Some(plan.digest()))
+}
+
+fn say_yes(question: &str) -> Result<(), CliError> {
+    eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "j" | "ja" | "是" | "好") {
-        return Ok(plan.digest());
+        return Ok(());
     }
     Err(CliError::refused("not confirmed: nothing was done, the question stays open"))
 }
@@ -137,17 +156,19 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
             doorbell::ring_waiting(&companion.config.state_dir);
             return answer;
         }
-        if let Some(answer) = ask_runner(companion, kind, arguments)? {
+        if let Some(answer) = ask_runner(companion, kind, arguments, &|line| eprintln!("{line}"))? {
             return CliError::from_answer(&answer).map_or(Ok(answer), Err);
         }
     }
 }
 
 /// Leaves the request with the runner and waits; `None` when the runner went away without an answer.
-fn ask_runner(
+/// `tell` is told once if that takes long.
+pub fn ask_runner(
     companion: &Companion,
     kind: RequestKind,
     arguments: &Value,
+    tell: &dyn Fn(String),
 ) -> Result<Option<Value>, CliError> {
     let mut queue = companion.queue()?;
     let bell = WaitingBell::hang(&companion.config.state_dir)?;
@@ -163,7 +184,7 @@ fn ask_runner(
             return Ok(None);
         }
         if !told && started.elapsed() > std::time::Duration::from_secs(2) {
-            eprintln!("waiting for the runner ({}) to finish its turn", companion.holder());
+            tell(format!("waiting for the runner ({}) to finish its turn", companion.holder()));
             told = true;
         }
         bell.wait(None)?;

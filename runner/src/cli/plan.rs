@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use kael_core::ids::SessionId;
 use kael_core::rebuild::{self, Plan, PlanInput, Show, Shown};
 use kael_core::transcript::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::companion::Companion;
 use crate::facts;
@@ -30,9 +30,7 @@ pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<
         Some(path) if !plan.is_hard_blocked() => Some(write(&plan, &source, path)?),
         _ => None,
     };
-    let queue = companion.queue()?;
-    let mut value = plan.to_json(&source, &to_json(companion, &queue, &source, &plan.ledger)?);
-    value["schema"] = json!(1);
+    let mut value = describe(companion, &plan, &source)?;
     value["candidate_path"] = json!(written);
     output.print(&value, || text(&plan, &source, written.as_deref()))?;
     Ok(code(&plan))
@@ -85,6 +83,21 @@ fn item_text(item: &Shown) -> String {
     let text: String = item.text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
     let words: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
     format!("{}\n{}\n", head.trim_end(), words.join("\n"))
+}
+
+/// What the command shows of the pointer's session.
+pub fn shown(companion: &Companion) -> Result<String, CliError> {
+    let source = find_source(companion, None)?;
+    Ok(text(&make(companion, Some(&source), None)?, &source, None))
+}
+
+/// The plan's JSON, without a candidate.
+pub fn describe(companion: &Companion, plan: &Plan, source: &Path) -> Result<Value, CliError> {
+    let queue = companion.queue()?;
+    let mut value = plan.to_json(source, &to_json(companion, &queue, source, &plan.ledger)?);
+    value["schema"] = json!(1);
+    value["candidate_path"] = Value::Null;
+    Ok(value)
 }
 
 /// The plan of a transcript, the pointer's when none is named.

@@ -1,4 +1,4 @@
-//! `pointer show|set|history`.
+//! `pointer show|set|history`; `watch` is in a file of its own.
 
 use kael_core::ids::SessionId;
 use kael_core::pointer::PointerValue;
@@ -17,6 +17,7 @@ pub fn run(companion: &Companion, args: args::Pointer, output: &Output) -> Resul
         args::Pointer::Show { locked } => show(companion, locked, output),
         args::Pointer::Set { session, expect } => set(companion, &session, expect.as_deref(), output),
         args::Pointer::History => history(companion, output),
+        args::Pointer::Watch => super::watch::run(companion, output),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::companion::Companion;
 use crate::doorbell::{self, WaitingBell};
-use crate::queue::{Hold, Message, MessageState, NewMessage, Queue, Setting};
+use crate::queue::{Hold, Message, MessageState, NewMessage, NextRetry, Queue, Setting, Wait};
 
 use super::args;
 use super::error::{CliError, ErrorKind};
@@ -40,6 +40,7 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
     if !companion.runner_lives()? {
         eprintln!("note: no runner is up; the message is stored and waits for `kael-runner run`");
     }
+    let mut waits: Option<NextRetry> = None;
     let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {
         let message = queue.message(accepted.id)?.ok_or_else(|| {
@@ -53,6 +54,13 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
                 "message {} is stored but the queue is held: {}",
                 accepted.id, hold.reason
             )));
+        }
+        if let Some(next) = queue.get::<NextRetry>(Setting::NextRetry)? {
+            // Once for each reason: a person who waits wants to know, and need not be told again.
+            if next.why != Wait::Pause && waits.as_ref().is_none_or(|told| told.reason != next.reason) {
+                eprintln!("note: {}; it is tried again at {}", next.reason, next.at);
+                waits = Some(next);
+            }
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
             return Err(CliError::failed(format!(
@@ -79,6 +87,12 @@ fn words(text: String) -> Result<String, CliError> {
     } else {
         text
     };
+    check_words(&words)?;
+    Ok(words)
+}
+
+/// Whether words can be a message: there are some, and they are no file.
+pub fn check_words(words: &str) -> Result<(), CliError> {
     if words.trim().is_empty() {
         return Err(CliError::new(ErrorKind::Usage, "there are no words to send: the text is empty"));
     }
@@ -90,7 +104,7 @@ fn words(text: String) -> Result<String, CliError> {
             ),
         ));
     }
-    Ok(words)
+    Ok(())
 }
 
 /// Whether the message's way is over, and if not well, why.
@@ -125,8 +139,17 @@ fn print_reply(
         .into_iter()
         .map(|reply| reply.part.words)
         .collect();
+    let mark = message.turn.map(|turn| queue.turn_mark(turn)).transpose()?.flatten();
+    if let Some(mark) = &mark {
+        eprintln!("note: {mark}");
+    }
+    if replies.is_empty() && !output.json {
+        return Ok(());
+    }
     output.print(
-        &json!({ "schema": 1, "ok": true, "message": message.id, "key": message.key, "replies": replies }),
+        &json!({
+            "schema": 1, "ok": true, "message": message.id, "key": message.key, "replies": replies, "mark": mark,
+        }),
         || replies.join("\n\n"),
     )
 }

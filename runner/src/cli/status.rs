@@ -4,7 +4,8 @@ use kael_core::pointer::PointerValue;
 use serde_json::{Map, Value, json};
 
 use crate::companion::Companion;
-use crate::queue::{Hold, Setting};
+use crate::doorbell::WaitingBell;
+use crate::queue::{Hold, LastOutcome, NextRetry, Setting};
 
 use super::args;
 use super::error::CliError;
@@ -17,8 +18,31 @@ pub fn run(companion: &Companion, args: &args::Status, output: &Output) -> Resul
         let value = json!({ "schema": 1, "ok": true, "operation": operation.to_json() });
         return output.print(&value, || super::operations::text(&operation));
     }
+    if args.watch {
+        return watch(companion, output);
+    }
     let status = collect(companion)?;
     output.print(&status, || text(&status))
+}
+
+/// Prints the status whenever it changes. Rung by the runner after each thing it does, like every command that waits;
+/// what it was not rung for it sees within a second.
+fn watch(companion: &Companion, output: &Output) -> Result<(), CliError> {
+    companion.create_folders()?;
+    let bell = WaitingBell::hang(&companion.config.state_dir)?;
+    let mut shown = None;
+    loop {
+        let status = collect(companion)?;
+        let mut same = status.clone();
+        same["at"] = Value::Null;
+        if shown.as_ref() != Some(&same) {
+            output.print(&status, || {
+                format!("{}\n{}\n", status["at"].as_str().unwrap_or_default(), text(&status))
+            })?;
+            shown = Some(same);
+        }
+        bell.wait(None)?;
+    }
 }
 
 /// Everything `status` shows, as its JSON.
@@ -53,7 +77,9 @@ pub fn collect(companion: &Companion) -> Result<Value, CliError> {
         "pointer": pointer,
         "messages": counts,
         "turn": turn,
-        "hold": queue.get::<Hold>(Setting::Hold)?.map(|hold| json!({ "reason": hold.reason, "since": hold.since })),
+        "next_retry": queue.get::<NextRetry>(Setting::NextRetry)?,
+        "last_outcome": queue.get::<LastOutcome>(Setting::LastOutcome)?,
+        "hold": queue.get::<Hold>(Setting::Hold)?.map(|hold| json!(hold)),
         "paused": queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
         "session_conflict": store.session_conflict()?,
         "at": companion.clock.now(),
@@ -88,6 +114,24 @@ pub fn text(status: &Value) -> String {
         let state = if turn["running"] == true { "is running" } else { "waits to be tried again" };
         let error = turn["last_error"].as_str().map(|e| format!(", last: {e}")).unwrap_or_default();
         lines.push(format!("turn       {} {state}, {} attempts{error}", turn["id"], turn["attempts"]));
+    }
+    if let Some(at) = word("/next_retry/at") {
+        let why = match word("/next_retry/why").unwrap_or_default() {
+            "limit" => "the limit resets",
+            "breaker" => "many failures in a short time",
+            "probe" => "the login is tried in a session of its own",
+            "storage" => "the disk is tried again",
+            _ => "a pause",
+        };
+        let reason = word("/next_retry/reason").unwrap_or_default();
+        lines.push(format!("retry      at {at} ({why}): {reason}"));
+    }
+    if let Some(outcome) = word("/last_outcome/outcome").filter(|outcome| *outcome != "answered") {
+        let detail = word("/last_outcome/detail").unwrap_or_default();
+        let charged =
+            if status["last_outcome"]["charged"] == true { ", counts against max_attempts" } else { "" };
+        lines
+            .push(format!("last       turn {} {outcome}: {detail}{charged}", status["last_outcome"]["turn"]));
     }
     if let Some(reason) = word("/hold/reason") {
         lines.push(format!("hold       since {}: {reason}", word("/hold/since").unwrap_or_default()));

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use kael_core::config::InterruptedTool;
 use kael_core::ids::{InvocationId, SessionId};
 use kael_core::pointer::PointerValue;
 use kael_core::transcript::receipt::{self, After, Receipt};
@@ -12,7 +13,8 @@ use uuid::Uuid;
 
 use crate::cli::error::CliError;
 use crate::envelope::{self, Sender};
-use crate::queue::{Invocation, MessageState, Route, Setting, Turn};
+use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
+use crate::versions::{self, OpenCall};
 
 use super::{Keeper, Settled};
 
@@ -56,6 +58,9 @@ impl Keeper {
         let blocks: Vec<_> = waiting
             .iter()
             .map(|message| {
+                if is_bare(message) {
+                    return json!({ "type": "text", "text": message.words });
+                }
                 let sender = Sender {
                     source: &message.front,
                     user: &message.sender,
@@ -77,48 +82,93 @@ impl Keeper {
             Err(reason) => return Ok(Next::Hold(reason)),
         };
         let past = self.queue.invocations_of(turn.id)?;
-        let Some(last) = past.last() else { return self.send(turn, target, None) };
-        let receipt = self.read_receipt(last)?;
+        // A note's receipt is that of the message it goes on with.
+        let (Some(last), Some(sent)) = (past.last(), past.iter().rev().find(|run| !run.note)) else {
+            return self.send(turn, target, None);
+        };
+        let receipt = self.read_receipt(sent)?;
         if receipt.after == After::Answered {
             return Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?));
         }
         let (session, receipt, from_offset) = match target {
             // The session was rebuilt, or somebody pointed elsewhere: what counts is the one that
             // the next turn resumes.
-            Target::Existing(session) if session != last.session => {
-                (session, receipt::read(&self.companion.transcript(session), 0, &last.row_uuid)?, 0)
+            Target::Existing(session) if session != sent.session => {
+                (session, receipt::read(&self.companion.transcript(session), 0, &sent.row_uuid)?, 0)
             }
-            Target::Existing(_) | Target::New(_) => (last.session, receipt, last.from_offset),
+            Target::Existing(_) | Target::New(_) => (sent.session, receipt, sent.from_offset),
         };
-        match &receipt.after {
-            After::Answered => Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?)),
-            After::Absent => match target {
-                Target::New(_) => self.send_in_fresh_session(turn, Some(last.row_uuid.clone())),
-                Target::Existing(_) => {
-                    self.send(turn, Target::Existing(session), Some(last.row_uuid.clone()))
-                }
-            },
-            After::Nothing => {
-                let mut invocation =
-                    self.invocation(turn, session, Route::ResumeInterrupted, last.row_uuid.clone())?;
-                invocation.from_offset = from_offset;
-                Ok(Next::Run(Box::new(invocation)))
+        let version = self.version.as_deref();
+        let go_on = |at: String, text: String| (Route::ResumeAt(at), text);
+        let (route, note) = match &receipt.after {
+            After::Answered => {
+                return Ok(Next::Answered(self.acknowledge(last, receipt, "found answered")?));
             }
-            After::ApiErrorOnly { .. } | After::Interrupted => {
-                let attempts = distinct_rows(&past);
-                let row = row_uuid(self, turn, attempts)?;
-                match receipt.last_assistant_before.clone() {
+            After::Absent => {
+                let row = Some(sent.row_uuid.clone());
+                return match target {
+                    Target::New(_) => self.send_in_fresh_session(turn, row),
+                    Target::Existing(_) => self.send(turn, Target::Existing(session), row),
+                };
+            }
+            After::Nothing => return self.take_up(turn, session, sent, from_offset),
+            After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly => {
+                let row = row_uuid(self, turn, distinct_rows(&past))?;
+                return match receipt.last_assistant_before.clone() {
                     Some(at) => {
                         Ok(Next::Run(Box::new(self.invocation(turn, session, Route::ResumeAt(at), row)?)))
                     }
                     // Nothing was ever answered there, so there is no row to go back to.
                     None => self.send_in_fresh_session(turn, Some(row)),
+                };
+            }
+            After::ToolsFinished { .. } | After::ToolOpen { .. } if !versions::may_be_cut(version) => {
+                return Ok(Next::Hold(stuck(
+                    turn,
+                    session,
+                    &receipt,
+                    "this version of the CLI was not measured",
+                )));
+            }
+            After::ToolsFinished { last_result_row } => {
+                go_on(last_result_row.clone(), notes::tools_finished())
+            }
+            After::ToolOpen { row, tool, last_result_row } => {
+                match self.companion.config.runner.interrupted_tool {
+                    InterruptedTool::Note => {}
+                    InterruptedTool::Rerun => return self.take_up(turn, session, sent, from_offset),
+                    InterruptedTool::Ask => {
+                        return Ok(Next::Hold(stuck(turn, session, &receipt, "interrupted_tool = \"ask\"")));
+                    }
                 }
+                tracing::warn!(turn = turn.id, %tool, "the process ended while a tool ran: the model is told to check");
+                let at = match (last_result_row, versions::open_call(version)) {
+                    (Some(result), _) => result.clone(),
+                    (None, OpenCall::AtCall) => row.clone(),
+                    (None, OpenCall::AtMessage) => sent.row_uuid.clone(),
+                };
+                go_on(at, notes::tool_unknown(tool))
             }
-            After::ToolsFinished { .. } | After::ToolOpen { .. } | After::AnsweredPartly => {
-                Ok(Next::Hold(stuck(turn, session, &receipt)))
-            }
-        }
+        };
+        let content = json!([{ "type": "text", "text": note }]);
+        let row = row_uuid(self, turn, past.len() + 1000)?;
+        let mut invocation = self.invocation_with(turn, session, route, row, &content)?;
+        invocation.note = true;
+        Ok(Next::Run(Box::new(invocation)))
+    }
+
+    /// The CLI takes the interrupted turn up again, under the row that is there.
+    fn take_up(
+        &self,
+        turn: &Turn,
+        session: SessionId,
+        sent: &Invocation,
+        from_offset: u64,
+    ) -> Result<Next, CliError> {
+        let mut invocation =
+            self.invocation(turn, session, Route::ResumeInterrupted, sent.row_uuid.clone())?;
+        invocation.from_offset = from_offset;
+        Ok(Next::Run(Box::new(invocation)))
     }
 
     /// The session the next turn runs in, or why there is none.
@@ -225,6 +275,20 @@ impl Keeper {
         route: Route,
         row: String,
     ) -> Result<Invocation, CliError> {
+        let content = serde_json::from_str(&turn.content).map_err(|error| {
+            CliError::failed(format!("turn {} holds no content blocks: {error}", turn.id))
+        })?;
+        self.invocation_with(turn, session, route, row, &content)
+    }
+
+    fn invocation_with(
+        &self,
+        turn: &Turn,
+        session: SessionId,
+        route: Route,
+        row: String,
+        content: &serde_json::Value,
+    ) -> Result<Invocation, CliError> {
         let transcript = self.companion.transcript(session);
         let from_offset = match transcript.metadata() {
             Ok(meta) => meta.len(),
@@ -233,9 +297,6 @@ impl Keeper {
                 return Err(CliError::failed(format!("could not look at {}: {error}", transcript.display())));
             }
         };
-        let content: serde_json::Value = serde_json::from_str(&turn.content).map_err(|error| {
-            CliError::failed(format!("turn {} holds no content blocks: {error}", turn.id))
-        })?;
         let line = json!({
             "type": "user",
             "message": { "role": "user", "content": content },
@@ -263,10 +324,23 @@ impl Keeper {
         })
     }
 
-    /// What the transcript of an invocation says about its message.
+    /// What the transcript says about the message of an invocation. A note has none of its own: it goes on with the
+    /// message that was sent before it.
     pub(super) fn read_receipt(&self, invocation: &Invocation) -> Result<Receipt, CliError> {
+        let message;
+        let invocation = if invocation.note {
+            message = self.queue.invocations_of(invocation.turn)?.into_iter().rev().find(|run| !run.note);
+            message.as_ref().unwrap_or(invocation)
+        } else {
+            invocation
+        };
         Ok(receipt::read(Path::new(&invocation.transcript), invocation.from_offset, &invocation.row_uuid)?)
     }
+}
+
+/// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
+fn is_bare(message: &Message) -> bool {
+    message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {
@@ -284,20 +358,36 @@ fn row_uuid(keeper: &Keeper, turn: &Turn, attempt: usize) -> Result<String, CliE
     Ok(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string())
 }
 
-fn stuck(turn: &Turn, session: SessionId, receipt: &Receipt) -> String {
+fn stuck(turn: &Turn, session: SessionId, receipt: &Receipt, why: &str) -> String {
     let what = match &receipt.after {
         After::ToolOpen { tool, .. } => {
             format!("the process ended while {tool} ran, and whether it took effect is unknown")
         }
-        After::ToolsFinished { .. } => {
-            "the process ended after tools had run and before the answer".to_owned()
-        }
-        _ => "the answer was cut off".to_owned(),
+        _ => "the process ended after tools had run and before the answer".to_owned(),
     };
     let line = receipt.row_line.map(|line| format!(", line {line}")).unwrap_or_default();
     format!(
-        "turn {} is in session {session}{line} but has no answer: {what}. Nothing is repeated by itself. Look at what \
-         was done, then give the turn up with `kael-runner skip`; the next message goes on in the same session",
+        "turn {} is in session {session}{line} but has no answer: {what}. Nothing is repeated by itself ({why}). Look at \
+         what was done, then give the turn up with `kael-runner skip`; the next message goes on in the same session",
         turn.id
     )
+}
+
+/// Runtime text of ours; its rows are known by uuid and are noise to every later rebuild.
+mod notes {
+    use kael_core::transcript::receipt::NOTE_PREFIX;
+
+    pub(super) fn tools_finished() -> String {
+        format!(
+            "{NOTE_PREFIX} The process ended after the tools above had finished and before you could answer. Their results \
+             stand; do not run them again. Go on from here and answer."
+        )
+    }
+
+    pub(super) fn tool_unknown(tool: &str) -> String {
+        format!(
+            "{NOTE_PREFIX} The process ended while the tool {tool} ran. Whether it took effect is unknown: check before \
+             repeating it. Then go on and answer."
+        )
+    }
 }

@@ -9,14 +9,14 @@ use kael_core::ledger::{self, LedgerReport, LedgerState};
 use kael_core::operation::{OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
-use kael_core::transcript::receipt::{After, Receipt};
+use kael_core::transcript::receipt::Receipt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::claude::process::Ended;
 use crate::cli::error::CliError;
 use crate::facts;
-use crate::queue::{Queue, Setting};
+use crate::queue::{HeldUntil, Queue, Setting};
 use crate::settings::{Measured, budgets, extract_rules};
 use crate::versions;
 
@@ -78,13 +78,17 @@ impl Keeper {
             }
         };
         let mut baselines: Baselines = self.queue.get(Setting::Baseline)?.unwrap_or_default();
-        if !baselines.contains_key(&session) {
-            // A session that was here before us is measured whole; one that we began or rebuilt from its first turn on.
-            let ours = self.began(session)?;
-            baselines.insert(session, if ours { report.total_bytes } else { 0 });
-            self.queue.set(Setting::Baseline, &baselines)?;
-        }
-        let base = baselines.get(&session).copied().unwrap_or(0);
+        let base = match baselines.get(&session) {
+            Some(base) => *base,
+            None => {
+                // A session that was here before us is measured whole; one that we began or rebuilt, from the end of
+                // its first turn on.
+                let base = if self.began(session)? { report.total_bytes } else { 0 };
+                baselines.insert(session, base);
+                self.queue.set(Setting::Baseline, &baselines)?;
+                base
+            }
+        };
         let reasons = ledger::due(&report, base, &budgets(&self.companion.config, self.queue_measured()?));
         if !reasons.is_empty() {
             told.extend(self.consider_rebuild(session, &report, &reasons)?);
@@ -103,7 +107,7 @@ impl Keeper {
     }
 
     fn began(&self, session: SessionId) -> Result<bool, CliError> {
-        let begun = self.queue.all_invocations()?.iter().any(|run| run.session == session && run.new_session);
+        let begun = self.queue.sessions_run(true)?.contains(&session);
         let rebuilt = self.store.list()?.operations.iter().any(|op| {
             op.state().was_activated() && op.state().candidate().is_some_and(|c| c.session == session)
         });
@@ -153,6 +157,7 @@ impl Keeper {
             self.confirm(operation.id, "rebuild = \"auto\"", None)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
+            self.asked = Some((operation.id, operation.status()));
             lines.push(format!("a rebuild is due: {}", reasons.join("; ")));
             lines.extend(figures(&plan));
             lines.push(format!(
@@ -173,21 +178,32 @@ impl Keeper {
     }
 
     /// After a question ran out, was refused or its operation failed: not again at this level.
-    pub(super) fn remember_told(&mut self) -> Result<(), CliError> {
-        let PointerValue::Session(session) = self.companion.pointer.read()? else { return Ok(()) };
-        let level = self.measure(session)?.total_bytes;
-        self.tell_at(session, level)
+    pub(super) fn remember_told(&mut self) {
+        let mut remember = || -> Result<(), CliError> {
+            let PointerValue::Session(session) = self.companion.pointer.read()? else { return Ok(()) };
+            let level = self.measure(session)?.total_bytes;
+            self.tell_at(session, level)
+        };
+        // Only spares the human a repeated question; the session may be one that somebody else pointed to.
+        if let Err(error) = remember() {
+            tracing::debug!("the level was not noted: {}", error.message);
+        }
     }
 
     /// After the pointer moved: what was measured belongs to another session.
     pub(super) fn after_switch(&mut self, operation: &Operation) -> Result<(), CliError> {
         if matches!(operation.state(), OpState::Activated(_)) {
+            self.end_hold(HeldUntil::Rebuild)?;
             self.queue.clear(Setting::Ledger)?;
             self.queue.clear(Setting::Told)?;
+            if self.queue.open_turn()?.is_some() {
+                // What kept the open turn from being answered may be mended now.
+                self.queue.clear(Setting::Hold)?;
+            }
         } else if matches!(operation.state(), OpState::RolledBack { .. }) {
             self.queue.clear(Setting::Ledger)?;
             // The human has just gone back: the old level is no reason to ask again at once.
-            self.remember_told()?;
+            self.remember_told();
         }
         Ok(())
     }
@@ -220,7 +236,7 @@ impl Keeper {
             "estimated_tokens": estimated,
         });
         operation.verification = Some(verification);
-        for front in self.fronts_of(receipt)? {
+        for front in self.queue.fronts_answered_last()? {
             let at = self.now();
             operation.inbound_confirmed.entry(front).or_insert(at);
         }
@@ -240,16 +256,6 @@ impl Keeper {
              leave the new session with `kael-runner pointer set` (before it was {before})"
         ))?;
         Ok(Some(what))
-    }
-
-    fn fronts_of(&self, receipt: &Receipt) -> Result<Vec<String>, CliError> {
-        // The turn that was answered last is the one whose receipt this is.
-        if receipt.after == After::Absent {
-            return Ok(Vec::new());
-        }
-        let last = self.queue.all_invocations()?.into_iter().next_back();
-        let Some(last) = last else { return Ok(Vec::new()) };
-        Ok(self.queue.messages_of(last.turn)?.into_iter().map(|message| message.front).collect())
     }
 }
 

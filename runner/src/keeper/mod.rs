@@ -5,6 +5,9 @@
 //! Synchronous: the supervisor adds the waiting.
 
 mod attempt;
+mod dead;
+mod emergency;
+mod limits;
 mod measure;
 mod operations;
 mod outcome;
@@ -15,8 +18,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use kael_core::disk::FileLock;
-use kael_core::ids::SessionId;
-use kael_core::operation::OpStore;
+use kael_core::ids::{OperationId, SessionId};
+use kael_core::operation::{OpStore, Status};
 
 use crate::cli::error::{CliError, ErrorKind};
 use crate::companion::Companion;
@@ -25,7 +28,8 @@ use crate::supervisor::View;
 
 pub use attempt::Next;
 pub use measure::{baseline, figures};
-pub use operations::outcome_line;
+pub use operations::{outcome_line, question_line};
+pub use outcome::Kind;
 pub use settle::Settled;
 
 /// A companion under our lock.
@@ -37,6 +41,7 @@ pub struct Keeper {
     /// Its operations.
     pub store: OpStore,
     version: Option<String>,
+    asked: Option<(OperationId, Status)>,
     is_runner: bool,
     _lock: FileLock,
 }
@@ -70,7 +75,23 @@ impl Keeper {
     fn with_lock(companion: Companion, lock: FileLock, is_runner: bool) -> Result<Self, CliError> {
         let queue = companion.queue()?;
         let store = companion.store()?;
-        Ok(Self { companion, queue, store, version: None, is_runner, _lock: lock })
+        Ok(Self { companion, queue, store, version: None, asked: None, is_runner, _lock: lock })
+    }
+
+    /// Opens everything anew after the storage has failed: what an earlier sync left is unknown, and nothing is written
+    /// until it has been read again. The lock stays ours.
+    pub fn reopen(&mut self) -> Result<(), CliError> {
+        self.companion = self.companion.on_fresh_disk();
+        self.queue = self.companion.queue()?;
+        self.store = self.companion.store()?;
+        Ok(())
+    }
+
+    /// Writes and forgets something, so that "in order again" is true.
+    pub fn prove_writable(&mut self) -> Result<(), CliError> {
+        // More than a page, as a turn needs.
+        self.queue.set(Setting::Scratch, &"x".repeat(16 * 1024))?;
+        Ok(self.queue.clear(Setting::Scratch)?)
     }
 
     /// Brings everything an earlier holder left unfinished to a definite state. Returns a line for
@@ -87,10 +108,13 @@ impl Keeper {
         let debounce = self.companion.config.runner.debounce;
         let youngest_remote = queued.iter().filter(|m| remote(&m.front)).map(|m| m.at).max();
         let pending = self.pending_operation()?;
+        // One that may not run yet waits until the open turn is answered.
+        let ready = pending.as_ref().filter(|op| self.agreed(op) && self.refuse_over_open_turn().is_ok());
         Ok(View {
             request: self.queue.next_request()?.is_some(),
-            confirmed_operation: pending.as_ref().filter(|op| op.consent.is_some()).map(|op| op.id),
-            question_expires_at: pending.filter(|op| op.consent.is_none()).map(|op| self.expiry(&op)),
+            confirmed_operation: ready.map(|op| op.id),
+            question: pending.as_ref().filter(|op| !self.agreed(op)).map(|op| op.id),
+            question_expires_at: pending.filter(|op| !self.agreed(op)).map(|op| self.expiry(&op)),
             paused: self.queue.get::<bool>(Setting::Paused)?.unwrap_or(false),
             held: self.queue.get::<Hold>(Setting::Hold)?.is_some(),
             open_turn: self.queue.open_turn()?.is_some(),
@@ -116,7 +140,7 @@ impl Keeper {
                 found.push((age, id, path));
             }
         }
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|(age, _, _)| std::cmp::Reverse(*age));
         found.into_iter().map(|(_, id, path)| (id, path)).collect()
     }
 }

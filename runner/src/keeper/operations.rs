@@ -1,16 +1,16 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
-use std::collections::HashSet;
-
 use kael_core::clock::Timestamp;
+use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
-    self, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status, Worker,
-    WorkerError,
+    self, Consent, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status,
+    Worker, WorkerError,
 };
 use kael_core::pointer::PointerValue;
-use kael_core::rebuild::{self, Evidence, Plan, PlanInput};
+use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
 use kael_core::switch::LiveProcesses;
+use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
@@ -23,12 +23,51 @@ impl Keeper {
     /// The operation that waits for a yes or for its turn.
     pub(super) fn pending_operation(&self) -> Result<Option<Operation>, CliError> {
         let active = self.store.active()?;
-        Ok(active.filter(|op| matches!(op.status(), Status::Pending | Status::RollbackPending)))
+        Ok(active.filter(|op| {
+            matches!(op.status(), Status::Pending | Status::Verifying | Status::RollbackPending)
+        }))
     }
 
     /// When the question to a human runs out.
     pub(super) fn expiry(&self, operation: &Operation) -> Timestamp {
-        operation.created_at.after(self.companion.config.runner.ask_expires)
+        operation.waits_since().after(self.companion.config.runner.ask_expires)
+    }
+
+    /// Whether somebody has said yes to what the operation waits for. A model's word counts only while the human lets
+    /// it count.
+    pub(super) fn agreed(&self, operation: &Operation) -> bool {
+        let word_counts = self.companion.config.runner.consent == config::Consent::Word;
+        operation.yes().is_some_and(|yes| !yes.by_word || word_counts)
+    }
+
+    /// The question to the human about an operation that others have registered (a model, by its tools), once: who
+    /// wants what, the figures, and how to answer.
+    pub fn new_question(&mut self) -> Result<Vec<String>, CliError> {
+        let pending = self.pending_operation()?.filter(|operation| !self.agreed(operation));
+        let Some(operation) = pending else { return Ok(Vec::new()) };
+        let asking = Some((operation.id, operation.status()));
+        if self.asked == asking {
+            return Ok(Vec::new());
+        }
+        self.asked = asking;
+        let id = operation.id;
+        let mut lines = vec![question_line(&operation)];
+        if operation.status() == Status::Pending {
+            match self.plan_now(Some(id)) {
+                Ok(plan) => {
+                    lines.extend(super::figures(&plan));
+                    let blocked = plan.blocked_reason();
+                    if !blocked.is_empty() {
+                        lines.push(format!("it is not possible now: {blocked}"));
+                    }
+                }
+                Err(error) => lines.push(format!("it cannot be planned now: {}", error.message)),
+            }
+        }
+        lines.push(format!(
+            "`kael-runner confirm` says yes, `kael-runner cancel --confirm CANCEL` says no ({id})"
+        ));
+        Ok(lines)
     }
 
     /// Withdraws a question that nobody has answered in time.
@@ -36,7 +75,8 @@ impl Keeper {
         let Some(operation) = self.pending_operation()? else { return Ok(()) };
         self.store.lock()?.cancel(operation.id, self.now())?;
         tracing::info!(operation = %operation.id, "nobody answered within ask_expires: the question is withdrawn");
-        self.remember_told()
+        self.remember_told();
+        Ok(())
     }
 
     /// The plan of the session that is current now.
@@ -48,11 +88,20 @@ impl Keeper {
             source_session: session,
             new_session: SessionId::generate(),
             operation,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &self.rebuild_settings()?,
             rules: &extract_rules(config),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
+    }
+
+    fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
+        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        if self.mends_open_turn()? {
+            // What frees little is worth it when nothing else lets the conversation go on.
+            settings.min_gain_percent = 0;
+        }
+        Ok(settings)
     }
 
     pub(super) fn current_session(&self) -> Result<SessionId, CliError> {
@@ -81,17 +130,26 @@ impl Keeper {
         Ok(requested.into_operation())
     }
 
-    /// Records a yes to the plan as it is now. `shown`: the digest of the plan that the human saw, if one was shown.
+    /// Records a yes to the plan as it is now, or to a rollback that waits for one. `shown`: the digest of the plan that
+    /// the human saw, if one was shown.
     pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
-        let plan = self.plan_now(Some(id))?;
-        let digest = plan.digest();
+        let lifetime = self.companion.config.runner.ask_expires;
+        let operation = self.store.load(id)?;
+        if operation.status() == Status::RollbackPending {
+            let yes = Consent::without_plan(by, self.now(), lifetime);
+            return Ok(self.store.lock()?.agree(id, yes, self.now())?);
+        }
+        // A prepared operation has its plan on record, made from the frozen copy.
+        let digest = match (operation.status(), operation.plan_digest) {
+            (Status::Verifying, Some(digest)) => digest,
+            _ => self.plan_now(Some(id))?.digest(),
+        };
         if shown.is_some_and(|shown| shown != digest) {
             return Err(CliError::new(
                 ErrorKind::Conflict,
                 "the conversation has gone on since the plan was shown: look at the present one and confirm again",
             ));
         }
-        let lifetime = self.companion.config.runner.ask_expires;
         Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
     }
 
@@ -99,15 +157,13 @@ impl Keeper {
     pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
-            let done = self.roll_back(id);
-            return Ok(match done {
-                Ok(operation) => outcome_line(&operation),
-                Err(error) => error.message,
-            });
+            return self.operate_rollback(&operation);
         }
-        operation = self.prepare(id)?;
         if operation.status() != Status::Verifying {
-            self.remember_told()?;
+            operation = self.prepare(id)?;
+        }
+        if operation.status() != Status::Verifying {
+            self.remember_told();
             return Ok(outcome_line(&operation));
         }
         match self.activate(id) {
@@ -123,6 +179,24 @@ impl Keeper {
         }
     }
 
+    fn operate_rollback(&mut self, operation: &Operation) -> Result<String, CliError> {
+        let verdict = operation.rollback_verdict(self.now());
+        if !matches!(verdict, ConsentVerdict::Given { .. }) {
+            // Without this it would be tried again and again.
+            self.store.lock()?.cancel(operation.id, self.now())?;
+            return Ok(format!("the rollback is {verdict}; nothing was switched"));
+        }
+        match self.finish_rollback(operation.clone()) {
+            Ok(operation) => Ok(outcome_line(&operation)),
+            Err(error) => {
+                if self.store.load(operation.id)?.status() == Status::RollbackPending {
+                    self.store.lock()?.cancel(operation.id, self.now())?;
+                }
+                Ok(error.message)
+            }
+        }
+    }
+
     /// Freezes, plans, builds and proves.
     pub fn prepare(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
@@ -135,7 +209,9 @@ impl Keeper {
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
-        match self.with_worker(|worker| Ok(worker.activate(&mut operation)))? {
+        let switched =
+            self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
+        match switched {
             Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
             Err(error @ WorkerError::Interrupted { .. }) => {
                 tracing::warn!("{}", kael_core::error_chain(&error));
@@ -148,30 +224,75 @@ impl Keeper {
         Ok(operation)
     }
 
-    /// Goes back to the session before the newest activated operation, or before `id`.
-    pub fn roll_back(&mut self, id: OperationId) -> Result<Operation, CliError> {
-        let mut operation = self.store.load(id)?;
+    /// Goes back to the session before the newest activated operation, or before `id`, because `by` says so.
+    pub fn roll_back(&mut self, id: OperationId, by: &str) -> Result<Operation, CliError> {
+        let operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
-        if operation.status() == Status::Activated {
-            operation = self.store.lock()?.request_rollback(id, "asked for by a human", self.now())?;
-        }
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        let operation = match operation.status() {
+            Status::Activated => {
+                let reason = format!("a rollback is asked for by {by}");
+                self.store.lock()?.request_rollback(id, &reason, Some(yes), self.now())?
+            }
+            Status::RollbackPending => self.store.lock()?.agree(id, yes, self.now())?,
+            Status::Pending
+            | Status::Scheduled
+            | Status::Running
+            | Status::Verifying
+            | Status::Activating
+            | Status::RollbackScheduled
+            | Status::RolledBack
+            | Status::Failed
+            | Status::Cancelled => operation,
+        };
+        self.finish_rollback(operation)
+    }
+
+    fn finish_rollback(&mut self, mut operation: Operation) -> Result<Operation, CliError> {
+        self.refuse_over_open_turn()?;
         self.with_worker(|worker| Ok(worker.roll_back(&mut operation)?))?;
         self.after_switch(&operation)?;
         Ok(operation)
     }
 
-    /// A row of an open turn may stand unanswered in the session, or its process may still run.
-    fn refuse_over_open_turn(&self) -> Result<(), CliError> {
-        match self.queue.open_turn()? {
-            None => Ok(()),
-            Some(turn) => Err(CliError::new(
+    /// An open turn whose tools may have run cannot be sent again, so its rows must not be left out of a candidate.
+    /// One of which nothing but the message (and perhaps an API error) is there is sent again in the new session.
+    pub(super) fn refuse_over_open_turn(&self) -> Result<(), CliError> {
+        let Some(turn) = self.queue.open_turn()? else { return Ok(()) };
+        let busy = |why: &str| {
+            Err(CliError::new(
                 ErrorKind::Busy,
-                format!(
-                    "turn {} is not answered yet: wait for it, or give it up with `kael-runner skip`",
-                    turn.id
-                ),
-            )),
+                format!("turn {} {why}: wait for it, or give it up with `kael-runner skip`", turn.id),
+            ))
+        };
+        let past = self.queue.invocations_of(turn.id)?;
+        if past.iter().any(|invocation| invocation.ended_at.is_none()) {
+            return busy("is running");
         }
+        match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
+                Ok(())
+            }
+            Some(After::Answered) => busy("is answered and not acknowledged yet"),
+            Some(After::ToolsFinished { .. } | After::ToolOpen { .. } | After::AnsweredPartly) => {
+                busy("has done things that its answer does not tell yet")
+            }
+        }
+    }
+
+    /// Keeps the open turn's messages out of everybody's way while a session that leaves their rows out is made
+    /// current, and gives them back whatever comes of it (DESIGN 6 "Open tail").
+    fn holding<T>(
+        &mut self,
+        id: OperationId,
+        work: impl FnOnce(&mut Self) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        if let Some(turn) = self.queue.open_turn()? {
+            self.queue.hold_messages(turn.id, id)?;
+        }
+        let result = work(self);
+        self.queue.give_back_held()?;
+        result
     }
 
     fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
@@ -182,9 +303,9 @@ impl Keeper {
             Some(session) => facts::evidence(&self.queue, &self.store, session)?,
             None => Evidence::default(),
         };
-        let ours: HashSet<SessionId> =
-            self.queue.all_invocations()?.into_iter().map(|invocation| invocation.session).collect();
+        let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
+        let settings = self.rebuild_settings()?;
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -193,7 +314,7 @@ impl Keeper {
             clock: companion.clock.as_ref(),
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
-            settings: &rebuild_settings(config, self.queue_measured()?),
+            settings: &settings,
             rules: &extract_rules(config),
             own: &own,
             evidence: &evidence,
@@ -238,14 +359,15 @@ impl Keeper {
         drop(guard);
         for id in undo {
             // Refused when something ran on the new session already: then it is only told.
-            let line =
-                self.roll_back(id).map_or_else(|error| error.message, |operation| outcome_line(&operation));
+            let line = self
+                .roll_back(id, "the look back at an interrupted switch")
+                .map_or_else(|error| error.message, |operation| outcome_line(&operation));
             told.push(format!("operation {id}: {line}"));
         }
         for id in redo {
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {
-                Status::RollbackScheduled => outcome_line(&self.roll_back(id)?),
+                Status::RollbackScheduled => outcome_line(&self.finish_rollback(self.store.load(id)?)?),
                 _ => self.redo(id)?,
             };
             told.push(format!("operation {id}: {line}"));
@@ -255,14 +377,15 @@ impl Keeper {
 
     fn redo(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
-        if self.queue.open_turn()?.is_some() {
-            let reason = "a turn was open when the interrupted work could have gone on; nothing was switched";
+        if let Err(busy) = self.refuse_over_open_turn() {
+            let reason = busy.message.as_str();
             let failed = OpEvent::Failed { reason: reason.into(), session_conflict: false };
             self.store.lock()?.advance(&mut operation, &failed, self.now())?;
             return Ok(reason.to_owned());
         }
         let digest = operation.plan_digest.clone().unwrap_or_default();
-        if matches!(operation.consent_for(&digest, self.now()), ConsentVerdict::Given { .. }) {
+        let given = matches!(operation.consent_for(&digest, self.now()), ConsentVerdict::Given { .. });
+        if given && self.agreed(&operation) {
             return self.operate(id);
         }
         Ok(outcome_line(&self.prepare(id)?))
@@ -282,6 +405,16 @@ impl LiveProcesses for LiveOn<'_> {
             format!("a claude process ({})", list.join(", "))
         })
     }
+}
+
+/// Who wants what of the human.
+#[must_use]
+pub fn question_line(operation: &Operation) -> String {
+    let reason = operation.reasons.last().map(|reason| format!(": {reason}")).unwrap_or_default();
+    if operation.status() == Status::RollbackPending {
+        return format!("the session before the last rebuild is wanted back{reason}");
+    }
+    format!("a rebuild is asked for by {}{reason}", operation.requested_by)
 }
 
 /// What came of an operation, for the human's one line.

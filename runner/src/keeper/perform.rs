@@ -38,7 +38,8 @@ impl Keeper {
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                self.confirm(id, text("by"), arguments["digest"].as_str())?;
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                    == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
                 match operation.state() {
@@ -46,13 +47,14 @@ impl Keeper {
                         Err(CliError::new(ErrorKind::Conflict, line))
                     }
                     OpState::Failed { .. } => Err(CliError::refused(line)),
+                    OpState::Activated(_) if rollback => Err(CliError::refused(line)),
                     _ => Ok(shown(&operation, &line)),
                 }
             }
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
                 let operation = self.store.lock()?.cancel(id, self.now())?;
-                self.remember_told()?;
+                self.remember_told();
                 Ok(shown(&operation, "taken back"))
             }
             RequestKind::Prepare => {
@@ -67,7 +69,7 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id)?;
+                let operation = self.roll_back(id, "a human")?;
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -102,11 +104,14 @@ impl Keeper {
             return Ok(self.store.load(parse_operation(id)?)?.id);
         }
         let found = match wanted {
-            Status::Activated => self.store.newest_activated()?,
-            _ => self
-                .store
-                .active()?
-                .filter(|op| op.status() == wanted || op.status() == Status::RollbackPending),
+            // A rollback that somebody asked for already is the one that is meant.
+            Status::Activated => match self.store.active()? {
+                Some(active) if active.status() == Status::RollbackPending => Some(active),
+                _ => self.store.newest_activated()?,
+            },
+            // A yes or a no may also be about a proved candidate or a rollback.
+            Status::Pending => self.pending_operation()?,
+            _ => self.store.active()?.filter(|op| op.status() == wanted),
         };
         found.map(|op| op.id).ok_or_else(|| {
             CliError::refused(format!(
@@ -120,7 +125,7 @@ impl Keeper {
         match operation.state() {
             OpState::Failed { session_conflict: true, .. } => Err(CliError::new(ErrorKind::Conflict, line)),
             OpState::Failed { .. } => {
-                self.remember_told()?;
+                self.remember_told();
                 Err(CliError::refused(line))
             }
             _ => Ok(shown(operation, &line)),
@@ -129,7 +134,7 @@ impl Keeper {
 
     fn set_pointer(&mut self, arguments: &Value) -> Result<Value, CliError> {
         let session = |name: &str| -> Result<Option<SessionId>, CliError> {
-            arguments[name].as_str().map(|text| crate::companion::Companion::session(text)).transpose()
+            arguments[name].as_str().map(crate::companion::Companion::session).transpose()
         };
         let Some(new) = session("session")? else { return Err(CliError::failed("no session was named")) };
         if let Some(turn) = self.queue.open_turn()? {
@@ -139,15 +144,16 @@ impl Keeper {
             );
         }
         let now = self.now();
+        let by = arguments["by"].as_str().unwrap_or("pointer set");
         let pointer = &self.companion.pointer;
         if pointer.read().is_ok_and(|value| value == PointerValue::Session(new)) {
             return Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": false }));
         }
         if arguments["expected"] == "anything" {
             // A human's word mends a broken pointer, too; what it said is kept beside it.
-            pointer.set_over(new, "pointer set", now)?;
+            pointer.set_over(new, by, now)?;
         } else {
-            pointer.set(PointerValue::from(session("expected")?), new, "pointer set", now)?;
+            pointer.set(PointerValue::from(session("expected")?), new, by, now)?;
         }
         self.queue.clear(Setting::Ledger)?;
         Ok(json!({ "schema": 1, "ok": true, "session": new, "changed": true }))
@@ -156,6 +162,7 @@ impl Keeper {
     fn retry(&mut self) -> Result<Value, CliError> {
         let held = self.queue.get::<Hold>(Setting::Hold)?.is_some();
         self.queue.clear(Setting::Hold)?;
+        self.queue.clear(Setting::NextRetry)?;
         let turn = self.queue.open_turn()?;
         if let Some(turn) = &turn {
             self.queue.forgive(turn.id)?;
@@ -172,8 +179,9 @@ impl Keeper {
         let Some(turn) = self.queue.open_turn()? else {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
-        self.queue.give_up(turn.id, "given up by a human", self.now())?;
+        self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
         self.queue.clear(Setting::Hold)?;
+        self.queue.clear(Setting::NextRetry)?;
         Ok(json!({
             "schema": 1,
             "ok": true,

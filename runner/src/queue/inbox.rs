@@ -143,6 +143,63 @@ impl Queue {
         })
     }
 
+    /// The last messages up to this place, oldest first.
+    pub fn last_messages(&self, up_to: i64, most: u32) -> Result<Vec<Message>, QueueError> {
+        self.doing("read the last messages", |c| {
+            let mut found: Vec<Message> = c
+                .prepare_cached(&format!(
+                    "SELECT {COLUMNS} FROM messages WHERE id <= ?1 ORDER BY id DESC LIMIT ?2"
+                ))?
+                .query_map(params![up_to, most], message)?
+                .collect::<rusqlite::Result<_>>()?;
+            found.reverse();
+            Ok(found)
+        })
+    }
+
+    /// The messages after this place, oldest first.
+    pub fn messages_after(&self, place: i64) -> Result<Vec<Message>, QueueError> {
+        self.doing("read new messages", |c| {
+            c.prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id > ?1 ORDER BY id"))?
+                .query_map([place], message)?
+                .collect()
+        })
+    }
+
+    /// The places of the newest message and of the newest reply; 0 where there is none.
+    pub fn newest(&self) -> Result<(i64, i64), QueueError> {
+        self.doing("read the newest places", |c| {
+            c.query_row(
+                "SELECT (SELECT coalesce(max(id), 0) FROM messages), (SELECT coalesce(max(id), 0) FROM replies)",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+        })
+    }
+
+    /// Marks the messages of a turn as held by an operation that leaves their rows out of its candidate.
+    pub fn hold_messages(&mut self, turn: i64, operation: OperationId) -> Result<(), QueueError> {
+        self.transaction("hold messages", |t| {
+            t.execute(
+                "UPDATE messages SET state = ?1, operation = ?2 WHERE turn = ?3 AND state = ?4",
+                params![MessageState::Held, operation.to_string(), turn, MessageState::Delivering],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Gives held messages back to their turn, whatever came of the operation: if it left their rows out they are
+    /// sent again, else they stand where they stood.
+    pub fn give_back_held(&mut self) -> Result<(), QueueError> {
+        self.transaction("give held messages back", |t| {
+            t.execute(
+                "UPDATE messages SET state = ?1, operation = NULL WHERE state = ?2",
+                params![MessageState::Delivering, MessageState::Held],
+            )
+            .map(drop)
+        })
+    }
+
     /// How many messages are in each state; states without one are left out.
     pub fn message_counts(&self) -> Result<Vec<(MessageState, u64)>, QueueError> {
         self.doing("count the inbox", |c| {

@@ -12,6 +12,7 @@ mod requests;
 mod schema;
 mod settings;
 mod turns;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,8 +23,9 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub use inbox::{Accepted, Message, MessageState, NewMessage};
 pub use outbox::{Reply, ReplyPart};
 pub use requests::{Request, RequestKind};
-pub use settings::{Hold, Setting};
-pub use turns::{Ending, Invocation, Route, Turn, TurnState};
+pub use settings::{HeldUntil, Hold, LastOutcome, NextRetry, Setting, Wait};
+pub use turns::{Ending, Invocation, Route, SentRow, Turn, TurnState};
+pub use usage::{Usage, UsageSum};
 
 /// What can go wrong with the queue's file.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,8 @@ use super::{Queue, QueueError};
 
 /// Times are milliseconds since 1970, UTC. Words of messages stand in `messages.words` exactly as
 /// they were accepted; what was sent to the CLI stands in `turns.content` and `invocations.line`.
-const VERSIONS: &[&str] = &["
+const VERSIONS: &[&str] = &[
+    "
     CREATE TABLE turns (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         state TEXT NOT NULL,
@@ -67,7 +68,27 @@ const VERSIONS: &[&str] = &["
         name TEXT PRIMARY KEY,
         value TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    ALTER TABLE turns ADD COLUMN outcome TEXT;
+    ALTER TABLE turns ADD COLUMN mark TEXT;
+    ALTER TABLE turns ADD COLUMN taken_out INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE usage (
+        invocation TEXT PRIMARY KEY REFERENCES invocations(id),
+        turn INTEGER NOT NULL REFERENCES turns(id),
+        session TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        input INTEGER NOT NULL,
+        cache_read INTEGER NOT NULL,
+        cache_creation INTEGER NOT NULL,
+        output INTEGER NOT NULL,
+        context INTEGER,
+        level INTEGER,
+        millis INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX usage_by_time ON usage(at);
+",
+];
 
 pub(super) fn migrate(queue: &mut Queue) -> Result<(), QueueError> {
     let known = i64::try_from(VERSIONS.len()).unwrap_or(i64::MAX);

@@ -25,6 +25,12 @@ pub enum Setting {
     Measured,
     /// What was last told about a due but impossible rebuild, so that it is told once.
     Told,
+    /// [`NextRetry`]: until when the open turn waits, and why.
+    NextRetry,
+    /// [`LastOutcome`]: how the last run ended.
+    LastOutcome,
+    /// Nothing: written and removed to see whether the disk takes it.
+    Scratch,
 }
 
 impl Setting {
@@ -37,6 +43,9 @@ impl Setting {
             Self::Baseline => "baseline",
             Self::Measured => "measured",
             Self::Told => "told",
+            Self::NextRetry => "next_retry",
+            Self::LastOutcome => "last_outcome",
+            Self::Scratch => "scratch",
         }
     }
 }
@@ -48,6 +57,64 @@ pub struct Hold {
     pub reason: String,
     /// Since when.
     pub since: Timestamp,
+    /// What would end it by itself.
+    #[serde(default)]
+    pub until: HeldUntil,
+}
+
+/// What ends a hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldUntil {
+    /// A human's `retry` or `skip` alone.
+    #[default]
+    Human,
+    /// Also a probe that is answered.
+    Probe,
+    /// Also a rebuild of the session.
+    Rebuild,
+}
+
+/// When something is tried again by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextRetry {
+    /// Not before this.
+    pub at: Timestamp,
+    /// Why not now.
+    pub why: Wait,
+    /// What happened, for a human; no words of the conversation.
+    pub reason: String,
+}
+
+/// Why something waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// The pause after a failure.
+    Pause,
+    /// A limit of the account, until it resets.
+    Limit,
+    /// Many failures in a short time.
+    Breaker,
+    /// A throw-away run finds out whether the login works again.
+    Probe,
+    /// The disk took nothing.
+    Storage,
+}
+
+/// How the last run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastOutcome {
+    /// In one word.
+    pub outcome: String,
+    /// For a human; no words of the conversation.
+    pub detail: String,
+    /// Its turn.
+    pub turn: i64,
+    /// Whether it counted against `max_attempts`.
+    pub charged: bool,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl Queue {

@@ -59,8 +59,8 @@ fn a_turn_is_answered_with_its_reply_in_one_step_and_only_once() {
     queue.record_invocation(&run).unwrap();
     assert_eq!(queue.unresolved_invocations().unwrap(), std::slice::from_ref(&run));
     let part = ReplyPart { message_id: "m".into(), block_index: 0, words: "hi".into() };
-    queue.answer(run.id, turn.id, std::slice::from_ref(&part), "answered", at(9)).unwrap();
-    queue.answer(run.id, turn.id, std::slice::from_ref(&part), "answered", at(9)).unwrap();
+    queue.answer(run.id, turn.id, std::slice::from_ref(&part), ("answered", None), at(9)).unwrap();
+    queue.answer(run.id, turn.id, std::slice::from_ref(&part), ("answered", None), at(9)).unwrap();
     assert_eq!(queue.replies_to(turn.id).unwrap().len(), 1);
     assert_eq!(queue.message(id).unwrap().unwrap().state, MessageState::Answered);
     assert!(queue.open_turn().unwrap().is_none());
@@ -75,11 +75,11 @@ fn only_charged_failures_count() {
     for charge in [true, false, true] {
         let run = invocation_for(&turn);
         queue.record_invocation(&run).unwrap();
-        queue.end_unanswered(run.id, "the server was overloaded", charge, at(3)).unwrap();
+        queue.end_unanswered(run.id, ("server_error", "the server was overloaded"), charge, at(3)).unwrap();
     }
     assert_eq!(queue.open_turn().unwrap().unwrap().charged, 2);
     assert_eq!(queue.turn_error(turn.id).unwrap().as_deref(), Some("the server was overloaded"));
-    queue.give_up(turn.id, "five attempts", at(4)).unwrap();
+    queue.give_up(turn.id, (Some("crash"), "five attempts"), at(4)).unwrap();
     assert_eq!(queue.message(id).unwrap().unwrap().state, MessageState::Dead);
 }
 
@@ -146,11 +146,63 @@ fn requests_are_answered_once_in_order() {
 #[test]
 fn settings_survive_and_can_be_forgotten() {
     let (dir, mut queue) = open();
-    let hold = Hold { reason: "no such session".into(), since: at(3) };
+    let hold = Hold { reason: "no such session".into(), since: at(3), until: HeldUntil::Human };
     queue.set(Setting::Hold, &hold).unwrap();
     drop(queue);
     let mut queue = Queue::open(dir.path()).unwrap();
     assert_eq!(queue.get::<Hold>(Setting::Hold).unwrap(), Some(hold));
     queue.clear(Setting::Hold).unwrap();
     assert_eq!(queue.get::<Hold>(Setting::Hold).unwrap(), None);
+}
+
+#[test]
+fn a_file_of_the_first_format_is_brought_up_to_date_and_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/queue/format-1.sqlite");
+    std::fs::copy(old, dir.path().join("queue.sqlite")).unwrap();
+    for _ in 0..2 {
+        let queue = Queue::open(dir.path()).unwrap();
+        let open = queue.open_turn().unwrap().unwrap();
+        assert_eq!((open.id, open.charged), (2, 1));
+        assert_eq!(queue.messages_of(2).unwrap()[0].words, "风筝 🪁");
+        assert_eq!(queue.messages_in(MessageState::Queued).unwrap().len(), 1);
+        assert_eq!(queue.replies_to(1).unwrap()[0].part.words, "Hello yourself.");
+        assert_eq!(queue.invocations_of(2).unwrap()[0].route, Route::ResumeAt("row-0".into()));
+        let hold = queue.get::<Hold>(Setting::Hold).unwrap().unwrap();
+        assert_eq!((hold.reason.as_str(), hold.until), ("an old reason", HeldUntil::Human));
+        assert_eq!(queue.turn_mark(1).unwrap(), None);
+        assert!(queue.usage_since(at(0)).unwrap().is_empty() && queue.left_in().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn usage_is_summed_by_day_and_session_and_a_run_counts_once() {
+    let (_dir, mut queue) = open();
+    let id = queue.accept(&new("k", "hello"), at(1)).unwrap().id;
+    let turn = queue.form_turn(&[id], "[]", at(2)).unwrap().unwrap();
+    let day = 24 * 3600 * 1000;
+    let session = SessionId::generate();
+    for (when, context) in [(5, Some(100)), (9, None), (day + 1, Some(40))] {
+        let run = Invocation { session, ..invocation_for(&turn) };
+        queue.record_invocation(&run).unwrap();
+        let used = Usage {
+            input: 1,
+            cache_read: 2,
+            cache_creation: 3,
+            output: 4,
+            context,
+            level: context,
+            millis: 50,
+        };
+        for _ in 0..2 {
+            queue.note_usage(run.id, (turn.id, run.session), &used, at(when)).unwrap();
+        }
+    }
+    let days = queue.usage_since(at(0)).unwrap();
+    let seen: Vec<_> =
+        days.iter().map(|sum| (sum.day.as_str(), sum.runs, sum.sum.output, sum.sum.context)).collect();
+    assert_eq!(seen, [("1970-01-01", 2, 8, Some(100)), ("1970-01-02", 1, 4, Some(40))]);
+    assert_eq!(queue.usage_since(at(day)).unwrap().len(), 1);
+    assert_eq!(queue.contexts_of(session).unwrap(), [100, 40]);
+    assert_eq!(queue.last_level_of(session).unwrap(), Some(40));
 }

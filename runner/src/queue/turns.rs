@@ -1,5 +1,7 @@
 //! Turns (frozen batches of messages) and the invocations that try to get them answered.
 
+use std::collections::HashSet;
+
 use kael_core::clock::Timestamp;
 use kael_core::ids::{InvocationId, SessionId};
 use rusqlite::{OptionalExtension, Row, params};
@@ -7,18 +9,25 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::outbox::insert_reply;
 use super::{MessageState, Queue, QueueError, ReplyPart, optional_timestamp, parsed, stored_word, timestamp};
 
+/// Stands in `detail` while a run that a human wants stopped is not closed.
+const STOP_NOTED: &str = "a human wants it stopped";
+
 /// Whether a turn still wants an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnState {
-    /// Not answered yet; the only one of its kind.
+    /// Not answered yet. Only the oldest is worked on; there are several only after a split.
     Open,
     /// Answered; its replies are stored.
     Answered,
     /// Given up.
     Dead,
+    /// Failed as a batch; each of its messages is a turn of its own now.
+    Split,
 }
 
-stored_word!(TurnState, "turn state", { Open => "open", Answered => "answered", Dead => "dead" });
+stored_word!(TurnState, "turn state", {
+    Open => "open", Answered => "answered", Dead => "dead", Split => "split",
+});
 
 /// A frozen batch of messages: what is sent stays the same over all its attempts (DESIGN 9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +82,17 @@ pub enum Ending {
 }
 
 stored_word!(Ending, "ending", { Answered => "answered", Unanswered => "unanswered" });
+
+/// A row of the conversation that is ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentRow {
+    /// The turn it belongs to.
+    pub turn: i64,
+    /// Its uuid.
+    pub row_uuid: String,
+    /// It is a note of ours and not the human's message.
+    pub note: bool,
+}
 
 /// One recorded run of `claude -p`, written down before the process exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,6 +247,50 @@ impl Queue {
         })
     }
 
+    /// Notes that a human wants an invocation stopped, before it is: a runner that comes after a crash
+    /// must not try its turn again.
+    pub fn note_stop(&mut self, id: InvocationId) -> Result<(), QueueError> {
+        self.transaction("note a stop", |t| {
+            t.execute(
+                "UPDATE invocations SET detail = ?2 WHERE id = ?1 AND ended_at IS NULL",
+                params![id.to_string(), STOP_NOTED],
+            )
+            .map(drop)
+        })
+    }
+
+    /// Whether a human wanted this invocation stopped.
+    pub fn stop_noted(&self, id: InvocationId) -> Result<bool, QueueError> {
+        self.doing("read an invocation", |c| {
+            let detail: Option<Option<String>> = c
+                .query_row("SELECT detail FROM invocations WHERE id = ?1", [id.to_string()], |row| row.get(0))
+                .optional()?;
+            Ok(detail.flatten().as_deref() == Some(STOP_NOTED))
+        })
+    }
+
+    /// Takes the messages of a turn back that never reached the conversation, and closes it.
+    pub fn take_back(
+        &mut self,
+        id: InvocationId,
+        turn: i64,
+        (outcome, reason): (&str, &str),
+        at: Timestamp,
+    ) -> Result<(), QueueError> {
+        self.transaction("take a turn back", |t| {
+            end(t, id, Ending::Unanswered, reason, at)?;
+            t.execute(
+                "UPDATE turns SET state = ?2, ended_at = ?3, error = ?4, outcome = ?5 WHERE id = ?1",
+                params![turn, TurnState::Dead, at.as_millis(), reason, outcome],
+            )?;
+            t.execute(
+                "UPDATE messages SET state = ?2 WHERE turn = ?1",
+                params![turn, MessageState::Cancelled],
+            )
+            .map(drop)
+        })
+    }
+
     /// Invocations whose receipt has not been read yet, oldest first.
     pub fn unresolved_invocations(&self) -> Result<Vec<Invocation>, QueueError> {
         self.doing("read unresolved invocations", |c| {
@@ -245,7 +309,43 @@ impl Queue {
         })
     }
 
-    /// Every invocation ever recorded, oldest first: what rows of a transcript are ours.
+    /// Every row that was ever sent, oldest first: cheap enough to read after each turn for years.
+    pub fn sent_rows(&self) -> Result<Vec<SentRow>, QueueError> {
+        self.doing("read the rows sent", |c| {
+            c.prepare_cached("SELECT turn, row_uuid, note FROM invocations ORDER BY started_at, rowid")?
+                .query_map([], |row| {
+                    Ok(SentRow {
+                        turn: row.get("turn")?,
+                        row_uuid: row.get("row_uuid")?,
+                        note: row.get("note")?,
+                    })
+                })?
+                .collect()
+        })
+    }
+
+    /// The sessions that invocations ran in; only those they began, if asked so.
+    pub fn sessions_run(&self, only_begun: bool) -> Result<HashSet<SessionId>, QueueError> {
+        self.doing("read the sessions", |c| {
+            c.prepare_cached("SELECT DISTINCT session FROM invocations WHERE new_session OR NOT ?1")?
+                .query_map([only_begun], |row| parsed(row, "session"))?
+                .collect()
+        })
+    }
+
+    /// The fronts of the turn that was answered last.
+    pub fn fronts_answered_last(&self) -> Result<Vec<String>, QueueError> {
+        self.doing("read the last turn", |c| {
+            c.prepare_cached(
+                "SELECT DISTINCT front FROM messages
+                 WHERE turn = (SELECT id FROM turns WHERE state = ?1 ORDER BY ended_at DESC, id DESC LIMIT 1)",
+            )?
+            .query_map([TurnState::Answered], |row| row.get(0))?
+            .collect()
+        })
+    }
+
+    /// Every invocation ever recorded, oldest first, with all it sent.
     pub fn all_invocations(&self) -> Result<Vec<Invocation>, QueueError> {
         self.doing("read the invocations", |c| {
             c.prepare_cached("SELECT * FROM invocations ORDER BY started_at, rowid")?
@@ -258,29 +358,30 @@ impl Queue {
     pub fn end_unanswered(
         &mut self,
         id: InvocationId,
-        detail: &str,
+        (outcome, detail): (&str, &str),
         charge: bool,
         at: Timestamp,
     ) -> Result<(), QueueError> {
         self.transaction("close an invocation", |t| {
             end(t, id, Ending::Unanswered, detail, at)?;
             t.execute(
-                "UPDATE turns SET charged = charged + ?2, error = ?3
+                "UPDATE turns SET charged = charged + ?2, error = ?3, outcome = ?4
                  WHERE id = (SELECT turn FROM invocations WHERE id = ?1)",
-                params![id.to_string(), u32::from(charge), detail],
+                params![id.to_string(), u32::from(charge), detail, outcome],
             )
             .map(drop)
         })
     }
 
     /// Stores the replies of a turn and marks it and its messages answered, in one transaction:
-    /// after it the reply is safe, before it the message is still asked for.
+    /// after it the reply is safe, before it the message is still asked for. `mark` is what the
+    /// human is told beside the reply.
     pub fn answer(
         &mut self,
         id: InvocationId,
         turn: i64,
         replies: &[ReplyPart],
-        detail: &str,
+        (detail, mark): (&str, Option<&str>),
         at: Timestamp,
     ) -> Result<(), QueueError> {
         self.transaction("store a reply", |t| {
@@ -289,8 +390,8 @@ impl Queue {
             }
             end(t, id, Ending::Answered, detail, at)?;
             t.execute(
-                "UPDATE turns SET state = ?2, ended_at = ?3, error = NULL WHERE id = ?1",
-                params![turn, TurnState::Answered, at.as_millis()],
+                "UPDATE turns SET state = ?2, ended_at = ?3, error = NULL, outcome = NULL, mark = ?4 WHERE id = ?1",
+                params![turn, TurnState::Answered, at.as_millis(), mark],
             )?;
             t.execute(
                 "UPDATE messages SET state = ?2 WHERE turn = ?1 AND state IN (?3, ?4)",
@@ -301,21 +402,103 @@ impl Queue {
     }
 
     /// Gives a turn up: its messages are dead and the next ones may go.
-    pub fn give_up(&mut self, turn: i64, reason: &str, at: Timestamp) -> Result<(), QueueError> {
+    /// `outcome` is the word of the failure that did it; none when a human gave it up.
+    pub fn give_up(
+        &mut self,
+        turn: i64,
+        (outcome, reason): (Option<&str>, &str),
+        at: Timestamp,
+    ) -> Result<(), QueueError> {
         self.transaction("give a turn up", |t| {
             t.execute(
-                "UPDATE turns SET state = ?2, ended_at = ?3, error = ?4 WHERE id = ?1",
-                params![turn, TurnState::Dead, at.as_millis(), reason],
+                "UPDATE turns SET state = ?2, ended_at = ?3, error = ?4, outcome = ?5 WHERE id = ?1",
+                params![turn, TurnState::Dead, at.as_millis(), reason, outcome],
             )?;
             t.execute("UPDATE messages SET state = ?2 WHERE turn = ?1", params![turn, MessageState::Dead])
                 .map(drop)
         })
     }
 
+    /// Ends a batch that fails as a whole: each of its messages becomes a turn of its own, in order, in
+    /// one transaction. `contents` are theirs, in the same order. Returns the new turns.
+    pub fn split(
+        &mut self,
+        turn: i64,
+        contents: &[(i64, String)],
+        at: Timestamp,
+    ) -> Result<Vec<i64>, QueueError> {
+        self.transaction("split a turn", |t| {
+            t.execute(
+                "UPDATE turns SET state = ?2, ended_at = ?3 WHERE id = ?1",
+                params![turn, TurnState::Split, at.as_millis()],
+            )?;
+            let mut parts = Vec::new();
+            for (message, content) in contents {
+                t.execute(
+                    "INSERT INTO turns (state, content, created_at) VALUES (?1, ?2, ?3)",
+                    params![TurnState::Open, content, at.as_millis()],
+                )?;
+                let part = t.last_insert_rowid();
+                t.execute("UPDATE messages SET turn = ?2 WHERE id = ?1", params![message, part])?;
+                parts.push(part);
+            }
+            Ok(parts)
+        })
+    }
+
+    /// Turns that ended without an answer and may still stand in the conversation, newest first.
+    pub fn left_in(&self) -> Result<Vec<i64>, QueueError> {
+        self.doing("read the dead turns", |c| {
+            c.prepare_cached(
+                "SELECT id FROM turns WHERE state IN (?1, ?2) AND taken_out = 0 ORDER BY id DESC",
+            )?
+            .query_map([TurnState::Dead, TurnState::Split], |row| row.get(0))?
+            .collect()
+        })
+    }
+
+    /// Notes that no row of a dead turn is in the conversation.
+    pub fn note_taken_out(&mut self, turn: i64) -> Result<(), QueueError> {
+        self.transaction("note a dead turn", |t| {
+            t.execute("UPDATE turns SET taken_out = 1 WHERE id = ?1", [turn]).map(drop)
+        })
+    }
+
+    /// The turns whose rows are on branches that the conversation has left.
+    pub fn taken_out(&self) -> Result<HashSet<i64>, QueueError> {
+        self.doing("read the dead turns", |c| {
+            c.prepare_cached("SELECT id FROM turns WHERE taken_out = 1")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        })
+    }
+
+    /// How the newest turns that are over ended, newest first: the word of their failure, `None` for an answer.
+    pub fn last_endings(&self, count: usize) -> Result<Vec<Option<String>>, QueueError> {
+        self.doing("read the last turns", |c| {
+            c.prepare_cached(
+                "SELECT outcome FROM turns WHERE state IN (?1, ?2) ORDER BY ended_at DESC, id DESC LIMIT ?3",
+            )?
+            .query_map(
+                params![TurnState::Dead, TurnState::Answered, i64::try_from(count).unwrap_or(i64::MAX)],
+                |row| row.get(0),
+            )?
+            .collect()
+        })
+    }
+
+    /// What the human is told beside a turn's reply.
+    pub fn turn_mark(&self, turn: i64) -> Result<Option<String>, QueueError> {
+        self.doing("read a turn", |c| {
+            c.query_row("SELECT mark FROM turns WHERE id = ?1", [turn], |row| row.get(0))
+        })
+    }
+
     /// Lets a turn be tried again as if it had not failed yet.
     pub fn forgive(&mut self, turn: i64) -> Result<(), QueueError> {
         self.transaction("reset a turn", |t| {
-            t.execute("UPDATE turns SET charged = 0, error = NULL WHERE id = ?1", [turn]).map(drop)
+            t.execute("UPDATE turns SET charged = 0, error = NULL, outcome = NULL WHERE id = ?1", [turn])
+                .map(drop)
         })
     }
 

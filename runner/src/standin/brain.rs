@@ -54,6 +54,16 @@ pub fn answer(request: &Value) -> Answer {
     Answer::words(&looked.into_iter().chain(replies).collect::<Vec<_>>().join("\n\n"))
 }
 
+/// Whether the human has just asked the mind to take its time.
+#[must_use]
+pub fn takes_its_time(request: &Value) -> bool {
+    let conversation = conversation(request);
+    heard(&conversation).iter().filter(|h| h.current).any(|h| {
+        let lower = h.words.to_lowercase();
+        ["take your time", "慢慢想"].iter().any(|asked| lower.contains(asked))
+    })
+}
+
 /// A title or a summary of the conversation, for side calls that offer no tools.
 #[must_use]
 pub fn summary(request: &Value) -> String {
@@ -210,6 +220,15 @@ mod tests {
         let second = answer(&done);
         assert_eq!(second.stop_reason, "end_turn");
         assert_eq!(second.text(), "Done, in 2 looks: 3 lines, 10 characters, nothing alarming in them.");
+    }
+
+    #[test]
+    fn it_takes_its_time_when_it_has_just_been_asked_to() {
+        let asked = [("user", "慢慢想，风筝叫什么？")];
+        assert!(takes_its_time(&request(&asked)));
+        let later = [asked[0], ("assistant", "ok"), ("user", "thank you")];
+        assert!(!takes_its_time(&request(&later)));
+        assert!(takes_its_time(&request(&[("user", "Take your time: a name?")])));
     }
 
     #[test]

@@ -81,6 +81,16 @@ pub(super) fn finish(rt: &Runtime, command: &str, tally: &Tally) -> io::Result<E
     Ok(Ending::Fine)
 }
 
+/// The result line of a turn that a human interrupted; its rows are written already.
+pub(super) fn interrupted(rt: &Runtime, command: &str) {
+    let fields = json!({"subtype": "error_during_execution", "is_error": true, "stop_reason": null,
+        "terminal_reason": "aborted_streaming"});
+    let id = rt.id();
+    let result = result(rt, command, &Tally::begin(), &fields);
+    rt.out.result(&id, result);
+    rt.out.lifecycle(&id, command, "cancelled");
+}
+
 pub(super) fn fail(rt: &Runtime, command: &str, tally: &Tally, failure: &Failure) -> io::Result<Ending> {
     let id = rt.id();
     let text = failure.text(&rt.model_name, rt.model.gateway());

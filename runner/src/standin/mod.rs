@@ -23,6 +23,7 @@ pub mod brain;
 mod commands;
 pub mod context;
 mod ending;
+mod interrupt;
 mod model;
 mod noise;
 mod output;

@@ -64,7 +64,14 @@ impl Model {
     pub(super) fn ask(&self, request: &Value, listener: &mut Listener<'_>) -> Result<Value, Failure> {
         match self {
             Self::Http(http) => http.ask(request, listener),
-            Self::Brain => Ok(think(request)),
+            Self::Brain => {
+                if brain::takes_its_time(request) {
+                    std::thread::sleep(patience());
+                }
+                let message = think(request);
+                tell(&message, listener);
+                Ok(message)
+            }
         }
     }
 
@@ -75,6 +82,27 @@ impl Model {
             Self::Brain => "the brain",
         }
     }
+}
+
+/// The events a server would stream for a message's text, a few words at a time.
+fn tell(message: &Value, listener: &mut Listener<'_>) {
+    let mut start = message.clone();
+    start["content"] = json!([]);
+    (listener.event)(&json!({"type": "message_start", "message": start}));
+    for (index, block) in message["content"].as_array().into_iter().flatten().enumerate() {
+        let words = block["text"].as_str().unwrap_or_default();
+        for piece in words.split_inclusive(' ') {
+            let delta = json!({"type": "text_delta", "text": piece});
+            (listener.event)(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        }
+    }
+    (listener.event)(&json!({"type": "message_stop"}));
+}
+
+/// How long the mind thinks when it is asked to take its time: `KAEL_STANDIN_PATIENCE_MS`, else three seconds.
+fn patience() -> Duration {
+    let given = std::env::var("KAEL_STANDIN_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
+    Duration::from_millis(given.unwrap_or(3000))
 }
 
 fn think(request: &Value) -> Value {

@@ -1,18 +1,19 @@
 //! From the arguments to the exit code: opens the session and works through the input.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Format};
+use super::interrupt::Doing;
 use super::model::Model;
 use super::output::Output;
 use super::quirks::{Quirk, Quirks};
 use super::session::Session;
 use super::turn::{self, Ending, Prompt, Runtime};
-use super::{resume, signals};
+use super::{interrupt, resume, signals};
 
 const DEFAULT_MODEL: &str = "claude-opus-5-5";
 
@@ -77,7 +78,8 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
     session.mute = out.quirks.has(Quirk::NoRows);
     let session = Arc::new(Mutex::new(session));
     signals::listen(Arc::clone(&session), out.quirks.has(Quirk::IgnoreSigterm))?;
-    let rt = Runtime { args, out, session, model, model_name, cwd, project };
+    let doing = Doing::default();
+    let rt = Arc::new(Runtime { args, out, session, model, model_name, cwd, doing, project });
     let code = work(&rt)?;
     Ok(rt.out.quirks.at_the_end(code)?)
 }
@@ -96,13 +98,13 @@ fn refuse(out: &Output, session: &str, message: &str) -> u8 {
     1
 }
 
-fn work(rt: &Runtime) -> Result<u8, RunError> {
+fn work(rt: &Arc<Runtime>) -> Result<u8, RunError> {
     let mut ending = Ending::Fine;
     if std::env::var_os("CLAUDE_CODE_RESUME_INTERRUPTED_TURN").is_some() {
         ending = resume::interrupted(rt)?.unwrap_or(ending);
     }
     if rt.args.stream_in {
-        for line in io::stdin().lock().lines() {
+        for line in interrupt::read_input(rt)? {
             let line = line?;
             if line.trim().is_empty() {
                 continue;

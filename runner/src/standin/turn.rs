@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::args::Args;
 use super::context::flat;
 use super::ending::{self, Tally};
+use super::interrupt::Doing;
 use super::model::{Listener, Model};
 use super::output::Output;
 use super::session::Session;
@@ -23,6 +24,8 @@ pub(super) struct Runtime {
     pub(super) model: Model,
     pub(super) model_name: String,
     pub(super) cwd: PathBuf,
+    /// What it is at, for an interrupt.
+    pub(super) doing: Doing,
     /// The project folder, for a session that `/clear` begins.
     pub(super) project: PathBuf,
 }
@@ -74,6 +77,13 @@ impl Runtime {
 /// # Errors
 /// The transcript could not be written.
 pub(super) fn message(rt: &Runtime, message: &Prompt) -> io::Result<Ending> {
+    rt.doing.turn(Some(&message.uuid));
+    let ending = whole_turn(rt, message);
+    rt.doing.turn(None);
+    ending
+}
+
+fn whole_turn(rt: &Runtime, message: &Prompt) -> io::Result<Ending> {
     let id = rt.id();
     let known = rt.session().row(&message.uuid).is_some();
     if known {
@@ -149,7 +159,10 @@ pub(super) fn answer(rt: &Runtime, command: &str, extra: Option<&Value>, first: 
         let answer = rt.model.ask(
             &request,
             &mut Listener {
-                event: &mut |event| rt.out.partial(&id, event),
+                event: &mut |event| {
+                    rt.doing.event(event);
+                    rt.out.partial(&id, event);
+                },
                 retry: &mut |attempt, most, pause, failure| {
                     rt.out.emit(&id, json!({"type": "system", "subtype": "api_retry", "attempt": attempt,
                         "max_retries": most, "retry_delay_ms": u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
@@ -162,6 +175,7 @@ pub(super) fn answer(rt: &Runtime, command: &str, extra: Option<&Value>, first: 
             Ok(message) => message,
             Err(failure) => return ending::fail(rt, command, &tally, &failure),
         };
+        rt.doing.answered();
         tally.add_usage(&message);
         tally.stop_reason = message["stop_reason"].clone();
         let calls = write_down(rt, &message, &mut tally)?;
@@ -207,7 +221,9 @@ fn write_down(rt: &Runtime, message: &Value, tally: &mut Tally) -> io::Result<Ve
 
 fn run_tool(rt: &Runtime, row: &str, call: &Value, tally: &mut Tally) -> io::Result<()> {
     let name = call["name"].as_str().unwrap_or_default();
+    rt.doing.tool(Some((row, call)));
     let ran = tools::run(name, &call["input"], &rt.cwd, &rt.args.allowed, &rt.args.permission_mode);
+    rt.doing.tool(None);
     if ran.denied {
         tally
             .denials

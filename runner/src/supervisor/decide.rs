@@ -18,12 +18,16 @@ pub struct View {
     pub held: bool,
     /// A turn that is not answered yet.
     pub open_turn: bool,
+    /// When a throw-away run finds out whether the reason of the hold is gone.
+    pub probe_at: Option<Timestamp>,
     /// The open turn is not to be tried again before this.
     pub retry_at: Option<Timestamp>,
     /// Messages that may form the next turn.
     pub queued: usize,
     /// When the youngest queued message has waited long enough for company.
     pub debounced_at: Option<Timestamp>,
+    /// The operation that waits for a human's yes.
+    pub question: Option<OperationId>,
     /// When a pending question runs out.
     pub question_expires_at: Option<Timestamp>,
 }
@@ -39,6 +43,8 @@ pub enum Decision {
     Operate(OperationId),
     /// Withdraw the question that has run out.
     Expire,
+    /// Find out whether the login works again.
+    Probe,
     /// Try to get the open turn, or a new one, answered.
     Turn,
     /// Wait for a ring, or until then.
@@ -46,8 +52,8 @@ pub enum Decision {
 }
 
 /// Decides. Requests come before anything else, for somebody waits for them; an operation comes
-/// before the next turn, so that what was confirmed is what is rebuilt; and no operation starts
-/// while a turn is open, because its row may stand unanswered in the session.
+/// before the next turn, or the next attempt of an open one, so that what was confirmed is what is
+/// rebuilt. No invocation is unresolved here: the loop decides between them.
 #[must_use]
 pub fn decide(view: &View, now: Timestamp) -> Decision {
     if view.stopping {
@@ -59,13 +65,15 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     if view.question_expires_at.is_some_and(|at| at <= now) {
         return Decision::Expire;
     }
-    if let Some(operation) = view.confirmed_operation
-        && !view.open_turn
-    {
+    if let Some(operation) = view.confirmed_operation {
         return Decision::Operate(operation);
     }
+    if view.held && !view.paused && view.probe_at.is_some_and(|at| at <= now) {
+        return Decision::Probe;
+    }
     let blocked = view.paused || view.held;
-    let not_before = if view.open_turn { view.retry_at } else { view.debounced_at };
+    // A limit or a breaker holds back new turns, too.
+    let not_before = if view.open_turn { view.retry_at } else { view.debounced_at.max(view.retry_at) };
     if !blocked && (view.open_turn || view.queued > 0) {
         match not_before {
             Some(at) if at > now => {}
@@ -73,16 +81,15 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
         }
     }
     let wake = if blocked { None } else { not_before };
-    Decision::Wait([wake, view.question_expires_at].into_iter().flatten().min())
+    let probe = view.probe_at.filter(|_| view.held && !view.paused);
+    Decision::Wait([wake, probe, view.question_expires_at].into_iter().flatten().min())
 }
 
 /// Whether there is nothing left that this loop could do without somebody else acting first.
 #[must_use]
 pub fn idle(view: &View) -> bool {
     let work = view.open_turn || view.queued > 0;
-    !view.request
-        && (view.confirmed_operation.is_none() || view.open_turn)
-        && (!work || view.paused || view.held)
+    !view.request && view.confirmed_operation.is_none() && (!work || view.paused || view.held)
 }
 
 #[cfg(test)]
@@ -120,13 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_starts_over_an_open_turn() {
-        let view =
-            View { confirmed_operation: Some(OperationId::generate()), open_turn: true, ..View::default() };
-        assert_eq!(decide(&view, at(5)), Decision::Turn);
-        let held = View { held: true, ..view };
+    fn a_hold_keeps_turns_back_and_not_what_may_mend_it() {
+        let held = View { held: true, open_turn: true, ..View::default() };
         assert_eq!(decide(&held, at(5)), Decision::Wait(None));
         assert!(idle(&held));
+        let operation = OperationId::generate();
+        let mended = View { confirmed_operation: Some(operation), ..held };
+        assert_eq!(decide(&mended, at(5)), Decision::Operate(operation));
+        assert!(!idle(&mended));
     }
 
     #[test]

@@ -2,12 +2,16 @@
 //!
 //! One task owns the state. Signals and the doorbell send it events, the CLI's process is read by
 //! it during a turn, and everything that touches queue, operations or pointer goes through its
-//! [`Keeper`]. What to do next is decided by a pure function of one look ([`decide`]).
+//! [`Keeper`]. What to do next is decided by a pure function of one look (`decide`).
 
 mod decide;
 mod notify;
-mod pause;
+mod pacing;
+mod probe;
+mod publish;
+mod reload;
 mod signals;
+mod storage;
 mod turn;
 
 use std::time::Duration;
@@ -16,16 +20,19 @@ use kael_core::clock::Timestamp;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
+use crate::attach::{self, AttachServer, Hub, Level};
 use crate::claude::binary::VersionCache;
 use crate::cli::error::CliError;
 use crate::companion::Companion;
 use crate::doorbell;
 use crate::keeper::Keeper;
-use crate::queue::{Hold, Setting};
+use crate::queue::{Hold, NextRetry, Setting, Wait};
 
 pub use decide::View;
 use decide::{Decision, decide, idle};
+use pacing::Pacing;
 use signals::SignalThread;
+use storage::Storage;
 
 /// What may happen while the loop waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +43,8 @@ pub enum Event {
     Reload,
     /// USR1.
     PrintStatus,
+    /// A human wants this turn stopped.
+    StopTurn(i64),
 }
 
 /// How urgently we were told to stop.
@@ -54,9 +63,17 @@ pub struct Supervisor {
     bell: UnixDatagram,
     stop: Stop,
     until_idle: bool,
-    failures: u32,
+    pacing: Pacing,
     retry_at: Option<Timestamp>,
+    probe_at: Option<Timestamp>,
+    probes: u32,
+    storage: Storage,
     tick: Duration,
+    hub: Hub,
+    /// What was told about holds and pauses.
+    standing: Option<String>,
+    sender: mpsc::UnboundedSender<Event>,
+    _attached: AttachServer,
     _signals: SignalThread,
 }
 
@@ -69,9 +86,19 @@ impl Supervisor {
         let bell = UnixDatagram::from_std(doorbell::listen(&keeper.companion.config.state_dir)?)?;
         // Unbounded: a person sends a handful of signals, and the sender must never block.
         let (sender, events) = mpsc::unbounded_channel();
-        let signals = SignalThread::start(sender)?;
+        let signals = SignalThread::start(sender.clone())?;
         for line in keeper.recover()? {
             tracing::info!("{line}");
+        }
+        let hub = attach::hub_of(&keeper.queue)?;
+        let stopper = sender.clone();
+        let stop_turn = Box::new(move |turn| stopper.send(Event::StopTurn(turn)).unwrap_or_default());
+        let attached = AttachServer::start(keeper.companion.clone(), hub.clone(), stop_turn)?;
+        // A limit does not end because the runner was started again; a pause does.
+        let waits: Option<NextRetry> = keeper.queue.get(Setting::NextRetry)?;
+        let retry_at = waits.filter(|next| next.why == Wait::Limit).map(|next| next.at);
+        if retry_at.is_none() {
+            keeper.queue.clear(Setting::NextRetry)?;
         }
         Ok(Self {
             keeper,
@@ -80,11 +107,24 @@ impl Supervisor {
             bell,
             stop: Stop::No,
             until_idle,
-            failures: 0,
-            retry_at: None,
+            pacing: Pacing::default(),
+            retry_at,
+            probe_at: None,
+            probes: 0,
+            storage: Storage::default(),
             tick: notify::tick(),
+            hub,
+            standing: None,
+            sender,
+            _attached: attached,
             _signals: signals,
         })
+    }
+
+    /// Where the one in whose process we run tells us to stop.
+    #[must_use]
+    pub fn sender(&self) -> mpsc::UnboundedSender<Event> {
+        self.sender.clone()
     }
 
     /// Runs until told to stop, or with `until_idle` until nothing is left to do.
@@ -98,41 +138,64 @@ impl Supervisor {
 
     async fn turn_until_stopped(&mut self) -> Result<(), CliError> {
         loop {
-            while let Ok(event) = self.events.try_recv() {
-                self.handle(event)?;
-            }
-            let view = self.look()?;
-            match decide(&view, self.now()) {
-                Decision::Stop => return Ok(()),
-                Decision::Answer => {
-                    if self.keeper.answer_next_request()? {
-                        self.failures = 0;
-                        self.retry_at = None;
-                    }
-                    self.ring_waiting();
-                }
-                Decision::Operate(operation) => {
-                    notify::status("rebuilding the session");
-                    let line = self.keeper.operate(operation)?;
-                    tracing::info!(%operation, "{line}");
-                    self.ring_waiting();
-                }
-                Decision::Expire => self.keeper.expire_question()?,
-                Decision::Turn => {
-                    notify::status("a turn is running");
-                    self.turn().await?;
-                    self.ring_waiting();
-                }
-                Decision::Wait(until) => {
-                    if self.until_idle && idle(&view) {
-                        return self.leave_idle();
-                    }
-                    notify::status("waiting for a message");
-                    self.wait(until).await?;
-                }
+            match self.step().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // A script that waits for the end wants to know now.
+                Err(error) if self.until_idle || self.stop > Stop::No => return Err(error),
+                Err(error) => self.out_of_order(&error).await,
             }
             notify::alive();
         }
+    }
+
+    /// One look, one decision, one act. False: it is time to leave.
+    async fn step(&mut self) -> Result<bool, CliError> {
+        while let Ok(event) = self.events.try_recv() {
+            self.handle(event)?;
+        }
+        self.mend()?;
+        self.plan_probe()?;
+        let view = self.look()?;
+        self.publish_state(&view)?;
+        match decide(&view, self.now()) {
+            Decision::Stop => return Ok(false),
+            Decision::Answer => {
+                if self.keeper.answer_next_request()? {
+                    self.go_on()?;
+                }
+                self.ring_waiting();
+            }
+            Decision::Operate(operation) => {
+                notify::status("rebuilding the session");
+                let line = self.keeper.operate(operation)?;
+                self.tell(Level::Info, &line);
+                self.ring_waiting();
+            }
+            Decision::Probe => {
+                notify::status("finding out whether the login works again");
+                self.probe().await?;
+                self.ring_waiting();
+            }
+            Decision::Expire => self.keeper.expire_question()?,
+            Decision::Turn => {
+                notify::status("a turn is running");
+                self.turn().await?;
+                self.ring_waiting();
+            }
+            Decision::Wait(until) => {
+                for line in self.keeper.new_question()? {
+                    tracing::info!("{line}");
+                }
+                if self.until_idle && idle(&view) {
+                    self.leave_idle()?;
+                    return Ok(false);
+                }
+                notify::status("waiting for a message");
+                self.wait(until).await?;
+            }
+        }
+        Ok(true)
     }
 
     fn now(&self) -> Timestamp {
@@ -147,7 +210,32 @@ impl Supervisor {
         let mut view = self.keeper.look()?;
         view.stopping = self.stop > Stop::No;
         view.retry_at = self.retry_at;
+        view.probe_at = self.probe_at;
         Ok(view)
+    }
+
+    /// Nothing keeps the next attempt back any more.
+    fn go_on(&mut self) -> Result<(), CliError> {
+        self.pacing.reset();
+        self.retry_at = None;
+        if self.keeper.queue.get::<NextRetry>(Setting::NextRetry)?.is_some() {
+            self.keeper.queue.clear(Setting::NextRetry)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is tried before then, and `status` says so. Told once as long as the reason stays the same.
+    fn wait_until(&mut self, next: &NextRetry) -> Result<(), CliError> {
+        let before: Option<NextRetry> = self.keeper.queue.get(Setting::NextRetry)?;
+        let told = before.is_some_and(|before| (before.why, &before.reason) == (next.why, &next.reason));
+        if told {
+            tracing::debug!(at = %next.at, "still: {}", next.reason);
+        } else {
+            let text = format!("the turn is not answered: {}; it is tried again at {}", next.reason, next.at);
+            self.tell(Level::Warning, &text);
+        }
+        self.retry_at = Some(next.at);
+        Ok(self.keeper.queue.set(Setting::NextRetry, next)?)
     }
 
     fn leave_idle(&self) -> Result<(), CliError> {
@@ -182,13 +270,13 @@ impl Supervisor {
                 self.stop = if self.stop == Stop::No { Stop::AfterTurn } else { Stop::Now };
                 tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
             }
-            Event::Reload => {
-                tracing::warn!("the configuration is read at start only: restart the runner to apply it")
-            }
+            Event::Reload => self.reload(),
             Event::PrintStatus => {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;
                 eprintln!("{}", crate::cli::status::text(&status));
             }
+            // It has ended meanwhile.
+            Event::StopTurn(turn) => tracing::debug!(turn, "the turn that is to be stopped does not run"),
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 use crate::disk::{Fault, FaultPlan, Lose, When, every_stop, scratch};
@@ -89,7 +90,7 @@ impl World {
     ) -> Result<(), Box<dyn std::error::Error>> {
         let disk = guard.disk().clone();
         let pointer = Pointer::new(&self.pointer, disk.clone());
-        if operation.status() != Status::Running {
+        if operation.status() == Status::Scheduled {
             guard.advance(operation, &OpEvent::Started, at(2))?;
             guard.make_artifacts_dir(operation.id)?;
             let copy = guard.artifact(operation.id, self.old);
@@ -98,15 +99,17 @@ impl World {
             guard.save(operation)?;
         }
         let source = operation.source.clone().unwrap();
-        let new = SessionId::generate();
-        let path = guard.artifact(operation.id, new);
-        disk.create_new(&path, CANDIDATE.as_bytes())?;
-        let proved = crate::disk::digest(&path)?;
-        let candidate = Candidate { session: new, path, sha256: proved.sha256, len: proved.len };
         let mut adapter = PointerSwitch::locked(&pointer, &disk)?;
-        let credential = adapter.credential()?;
-        let event = OpEvent::Proved { candidate: candidate.clone(), credential };
-        guard.advance(operation, &event, at(3))?;
+        if operation.status() == Status::Running {
+            let new = SessionId::generate();
+            let path = guard.artifact(operation.id, new);
+            disk.create_new(&path, CANDIDATE.as_bytes())?;
+            let proved = crate::disk::digest(&path)?;
+            let candidate = Candidate { session: new, path, sha256: proved.sha256, len: proved.len };
+            let credential = adapter.credential()?;
+            guard.advance(operation, &OpEvent::Proved { candidate, credential }, at(3))?;
+        }
+        let OpState::Verifying { candidate, credential } = operation.state().clone() else { unreachable!() };
         preconditions(
             &SwitchCheck {
                 source: &source,
@@ -119,7 +122,7 @@ impl World {
             },
             &adapter,
         )?;
-        let after = adapter.switch(credential, new, &mut |intent| {
+        let after = adapter.switch(credential, candidate.session, &mut |intent| {
             guard.advance(operation, &OpEvent::ChecksHeld { intent: intent.cloned() }, at(4))?;
             place_candidate(&disk, &candidate, &self.project)?;
             Ok(())
@@ -288,7 +291,7 @@ fn only_the_newest_activated_operation_is_rolled_back_and_a_crash_in_it_is_recov
         let back = |disk: &Disk, operation: &mut Operation| -> Result<(), Box<dyn std::error::Error>> {
             let guard = OpStore::open(&world.state, disk.clone())?.lock()?;
             if operation.status() == Status::Activated {
-                *operation = guard.request_rollback(operation.id, "I liked it better", at(10))?;
+                *operation = guard.request_rollback(operation.id, "I liked it better", None, at(10))?;
             }
             if operation.status() == Status::RollbackPending {
                 guard.advance(operation, &OpEvent::Scheduled, at(11))?;
@@ -343,13 +346,28 @@ fn a_rollback_names_the_newest_and_can_be_taken_back() {
     ] {
         guard.advance(&mut second, &event, at(50)).unwrap();
     }
-    let error = guard.request_rollback(first.id, "no", at(60)).unwrap_err();
+    let error = guard.request_rollback(first.id, "no", None, at(60)).unwrap_err();
     assert!(error.to_string().contains(&format!("that is {}", second.id)), "{error}");
-    let asked = guard.request_rollback(second.id, "yes", at(60)).unwrap();
+    let asked = guard.request_rollback(second.id, "yes", None, at(60)).unwrap();
     assert_eq!(asked.status(), Status::RollbackPending);
+    assert_eq!(
+        (asked.waits_since(), asked.yes()),
+        (at(60), None),
+        "the yes to the rebuild is none to the rollback"
+    );
+    assert_eq!(asked.rollback_verdict(at(60)), ConsentVerdict::Missing);
+    let hour = Duration::from_secs(3600);
+    let agreed = guard.agree(second.id, Consent::without_plan("ada", at(60), hour), at(60)).unwrap();
+    assert!(matches!(agreed.rollback_verdict(at(61)), ConsentVerdict::Given { .. }));
+    assert!(matches!(agreed.rollback_verdict(at(3660)), ConsentVerdict::Expired { .. }));
     assert!(matches!(guard.request(wish("x"), at(61)), Err(StoreError::Active { .. })));
     assert_eq!(guard.cancel(second.id, at(62)).unwrap().status(), Status::Activated);
     assert!(matches!(guard.cancel(second.id, at(63)), Err(StoreError::Illegal(_))));
+    let again = guard.request_rollback(second.id, "once more", None, at(64)).unwrap();
+    assert_eq!(again.yes(), None, "an earlier yes was to an earlier wish");
+    guard.cancel(second.id, at(65)).unwrap();
+    let late = guard.agree(second.id, Consent::without_plan("ada", at(66), hour), at(66)).unwrap_err();
+    assert!(matches!(late, StoreError::NotPending { .. }));
 }
 
 #[test]

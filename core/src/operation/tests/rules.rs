@@ -19,6 +19,7 @@ fn every_state_is_read_as_it_was_written() {
         let mut operation = Operation::new(Kind::Repair, "重建 🦭 بناء".into(), "ada", at(0));
         operation.state = state;
         operation.consent = Some(Consent::new("cd", "ada", at(0), Duration::from_secs(60)));
+        operation.rollback_consent = Some(Consent::by_word("the model", at(0), Duration::from_secs(60)));
         operation.source = Some(FrozenSource {
             session: session(1),
             path: "/p/a.jsonl".into(),
@@ -238,6 +239,9 @@ fn a_yes_is_bound_to_its_plan_and_its_time() {
     guard.advance(&mut operation, &OpEvent::Scheduled, at(2)).unwrap();
     let error = guard.confirm(operation.id, "plan", "ada", at(3), minute).unwrap_err();
     assert!(matches!(error, StoreError::NotPending { .. }), "{error}");
+    operation.consent = Some(Consent::by_word("the model", at(0), minute));
+    assert!(matches!(operation.consent_for("any plan", at(59)), ConsentVerdict::Given { .. }));
+    assert_eq!(operation.consent_for("any plan", at(60)), ConsentVerdict::Expired { since: at(60) });
     operation.kind = Kind::Repair;
     assert!(matches!(operation.consent_for("another", at(1)), ConsentVerdict::Given { .. }));
 }

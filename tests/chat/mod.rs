@@ -1,0 +1,6 @@
+//! The terminal front: the protocol of `attach.sock`, the chat in a real terminal, `pointer watch`.
+
+mod protocol;
+mod screen;
+mod tmux;
+mod watch;

@@ -1,0 +1,4 @@
+//! How somebody begins: the demo, `init`, `adopt`.
+
+mod demo;
+mod init;
