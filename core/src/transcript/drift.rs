@@ -151,7 +151,6 @@ pub const TABLE: &[Known] = &[
     known(Shape::Attachment, "nested_memory", NOISE, PUBLIC),
     known(Shape::Attachment, "relevant_memories", NOISE, PUBLIC),
     known(Shape::Attachment, "mcp_resource", NOISE, PUBLIC),
-    known(Shape::Attachment, "mcp_instructions_delta", NOISE, PUBLIC),
     known(Shape::Attachment, "agent_mention", NOISE, PUBLIC),
     known(Shape::Attachment, "plan_mode", NOISE, PUBLIC),
     known(Shape::Attachment, "plan_mode_reentry", NOISE, PUBLIC),
