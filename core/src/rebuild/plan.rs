@@ -95,6 +95,9 @@ pub struct Plan {
     pub gain: Gain,
     /// Uuids of unanswered rows that are not carried because the inbox sends them again.
     pub open_tail_resend: Vec<String>,
+    /// Lines of messages sent by tools to a chat from which no words of a human's came. Carried all the
+    /// same: the assistant said them.
+    pub reply_elsewhere: Vec<u64>,
     /// CLI versions that wrote the source.
     pub versions: Vec<String>,
     /// The rule of each row in file order.
@@ -142,7 +145,8 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let mut chain = survey.chain()?;
     let deciding = Deciding { decisions: &settings.decisions, otherwise: settings.off_chain };
     let off_chain = survey.branches(&mut chain, context, deciding)?;
-    let mut collected = items::collect(&survey, &chain, context, settings.max_event_chars)?;
+    let mut collected = items::collect(&survey, &chain, context, settings)?;
+    let reply_elsewhere = collected.elsewhere();
     let frozen = freeze(&survey, &chain, input, &mut collected)?;
     let selected = turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
     let poison = poison(&selected.items, input)?;
@@ -210,6 +214,7 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         replaced_characters: collected.replaced,
         gain,
         open_tail_resend,
+        reply_elsewhere,
         versions: survey.versions.into_iter().collect(),
         verdicts: survey.verdicts,
         not_carried,
@@ -438,6 +443,12 @@ impl Plan {
     pub fn blocked_reason(&self) -> String {
         let messages: Vec<&str> = self.blocked.iter().map(|blocked| blocked.message.as_str()).collect();
         messages.join("; ")
+    }
+
+    /// How many rebuilds the candidate's oldest words have been through, this one included.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.items.iter().map(|item| item.generation).max().unwrap_or(0)
     }
 
     /// Whether the words themselves are in doubt, so that not even a human may confirm.

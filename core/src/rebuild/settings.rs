@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::estimate::Calibration;
 use crate::ids::{OperationId, SessionId};
 use crate::transcript::{Decisions, ExtractRules, OffChain, OwnRows};
 
@@ -36,6 +37,8 @@ pub struct RebuildSettings {
     pub min_gain_percent: u8,
     /// The model's window in tokens; 0 when it is not known.
     pub context_window: u64,
+    /// How estimates are corrected.
+    pub calibration: Calibration,
     /// System prompt, tools and memory files in tokens; 0 to take it from the session's first usage.
     pub fixed_overhead_tokens: u64,
     /// What happens to branches nobody decided about.
@@ -62,6 +65,7 @@ impl RebuildSettings {
             poison,
             min_gain_percent: 20,
             context_window: 0,
+            calibration: Calibration::default(),
             fixed_overhead_tokens: 0,
             off_chain: OffChain::Ask,
             decisions: Decisions::new(),

@@ -183,6 +183,20 @@ pub struct Plan {
     /// Go on although that many lines cannot be read
     #[arg(long, value_name = "N")]
     pub accept_damage: Option<u64>,
+    /// Show the items one by one, with their lines, instead of the figures
+    #[arg(long, value_name = "WHICH", conflicts_with = "candidate")]
+    pub show: Option<Show>,
+}
+
+/// Which items of a plan to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Show {
+    /// What goes into the clean session
+    Carried,
+    /// What does not, and why
+    Dropped,
+    /// What is said on branches that the CLI does not load
+    OffChain,
 }
 
 /// Arguments of `request`.
