@@ -110,6 +110,12 @@ impl Script {
         id
     }
 
+    /// Leaves numbers of rows out, for rows that others have.
+    pub(crate) fn skip(&mut self, rows: u32) -> &mut Self {
+        self.next += rows;
+        self
+    }
+
     /// The next assistant row belongs to another message.
     pub(crate) fn next_message(&mut self) -> &mut Self {
         self.message += 1;

@@ -36,6 +36,14 @@ impl Companion {
         Self { config: Arc::new(config), disk, pointer, clock: Arc::new(SystemClock) }
     }
 
+    /// The same companion with a storage layer that has not failed yet.
+    #[must_use]
+    pub fn on_fresh_disk(&self) -> Self {
+        let disk = Disk::real();
+        let pointer = Pointer::new(self.config.resume_pointer_path.clone(), disk.clone());
+        Self { config: self.config.clone(), disk, pointer, clock: self.clock.clone() }
+    }
+
     /// Makes the state folder and the pointer's folder (0700) where they are missing.
     pub fn create_folders(&self) -> Result<(), CliError> {
         self.disk.private_dir(&self.config.state_dir)?;

@@ -1,9 +1,10 @@
 //! From the configuration to what the core's rebuild and ledger are asked to do.
 
 use kael_core::config::{self, Config};
+use kael_core::estimate::Calibration;
 use kael_core::ledger::Budgets;
 use kael_core::rebuild::{CarryOverflow, RebuildSettings};
-use kael_core::transcript::{ExtractRules, OffChain};
+use kael_core::transcript::{Decisions, ExtractRules, OffChain};
 use serde::{Deserialize, Serialize};
 
 /// Figures that earlier turns have shown; 0 where nothing is known.
@@ -43,12 +44,14 @@ pub fn rebuild_settings(config: &Config, measured: Measured) -> RebuildSettings 
         poison: config.poison_pattern.clone(),
         min_gain_percent: config.runner.min_gain_percent,
         context_window: window(config, measured),
+        calibration: Calibration::default(),
         fixed_overhead_tokens: config.runner.fixed_overhead_tokens,
         off_chain: match config.runner.off_chain {
             config::OffChain::Ask => OffChain::Ask,
             config::OffChain::Drop => OffChain::Drop,
             config::OffChain::Carry => OffChain::Carry,
         },
+        decisions: Decisions::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the human is told about each way of ending badly, what is tried again, and what it counts as. On the real CLI
 //! of both versions and on the stand-in.
 
+use kael_core::clock::{Clock, SystemClock};
 use kael_runner::standin::context::Role;
 use serde_json::{Value, json};
 
@@ -93,15 +94,23 @@ fn a_usage_limit_is_slept_out_until_it_resets() {
         let stub = &companion.world.stub;
         let runner = companion.start();
         companion.say("hello");
-        let reset = companion.json(&["status"])["at"].as_str().map(seconds).unwrap() + 6;
-        stub.on_text_times(
-            "limit",
-            1,
-            Reply::error(429, "rate_limit_error", "made up")
-                .header("anthropic-ratelimit-unified-status", "rejected")
-                .header("anthropic-ratelimit-unified-reset", &reset.to_string())
-                .header("anthropic-ratelimit-unified-representative-claim", "five_hour"),
-        );
+        // Five seconds from the refusal on, whenever the CLI gets to it.
+        let reset = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let told = std::sync::Arc::clone(&reset);
+        stub.on(move |request| {
+            let mut told = told.lock().unwrap();
+            if told.is_some() || !request.last_human().contains("limit") {
+                return None;
+            }
+            let at = SystemClock.now().as_millis() / 1000 + 5;
+            *told = Some(at);
+            Some(
+                Reply::error(429, "rate_limit_error", "made up")
+                    .header("anthropic-ratelimit-unified-status", "rejected")
+                    .header("anthropic-ratelimit-unified-reset", &at.to_string())
+                    .header("anthropic-ratelimit-unified-representative-claim", "five_hour"),
+            )
+        });
         let reply = companion.run(&["send", "--wait", "what about the limit"]).expect_code(0);
         assert_eq!(
             reply.stderr.matches("usage limit is reached; it resets at").count(),
@@ -109,15 +118,11 @@ fn a_usage_limit_is_slept_out_until_it_resets() {
             "{}",
             reply.stderr
         );
-        assert!(companion.json(&["status"])["at"].as_str().map(seconds).unwrap() >= reset);
+        assert!(SystemClock.now().as_millis() / 1000 >= reset.lock().unwrap().unwrap());
         assert_eq!(heard(&companion, "what about the limit"), 1);
         nothing_made_up(&companion);
         companion.stop(runner);
     }
-}
-
-fn seconds(timestamp: &str) -> i64 {
-    timestamp.parse::<kael_core::clock::Timestamp>().unwrap().as_millis() / 1000
 }
 
 #[test]
@@ -345,6 +350,9 @@ fn a_conversation_that_is_too_long_is_rebuilt_in_an_emergency_and_the_message_an
         companion.world.stub.on_text("nothing", Reply::brain());
         companion.say("and after that?");
         assert_ne!(companion.session(), before, "the session was rebuilt");
+        let saved = companion.json(&["usage"])["saved"][0].clone();
+        assert!(saved["level_before"].as_u64() > saved["context_after"].as_u64(), "{saved:#}");
+        assert!(saved["tokens"].as_u64().unwrap() > 0, "{saved:#}");
         assert_eq!(heard(&companion, "and after that?"), 1);
         assert_eq!(heard(&companion, "look into the shed"), 1);
         nothing_made_up(&companion);
@@ -442,10 +450,40 @@ fn usage_is_kept_by_day_and_session() {
         let days = usage["days"].as_array().unwrap();
         assert_eq!(days.len(), 1, "{usage:#}");
         assert_eq!((&days[0]["turns"], &days[0]["session"]), (&json!(2), &json!(companion.session())));
-        for field in ["input", "cache_read", "cache_creation", "output", "context"] {
+        for field in ["input", "cache_read", "cache_creation", "output", "context", "level"] {
             assert!(days[0][field].as_f64().unwrap() > 0.0, "{field}: {usage:#}");
         }
         let text = companion.run(&["usage"]).expect_code(0).lines.join("\n");
         assert!(text.contains("2 turns"), "{text}");
+    }
+}
+
+#[test]
+fn a_program_that_is_replaced_while_it_runs_finishes_and_the_next_turn_runs_the_new_one() {
+    for subject in subjects() {
+        let companion = companion(subject, "");
+        let sandbox = &companion.world.sandbox;
+        let program = sandbox.path("bin/claude");
+        let real = std::fs::canonicalize(&program).unwrap();
+        // The stand-in goes by its name.
+        let stand_in = if companion.world.subject == Subject::StandIn { "stand-in-claude " } else { "" };
+        let ran = sandbox.path("ran");
+        let script =
+            format!("#!/bin/sh\ntouch {}\nexec {} {stand_in}\"$@\"\n", ran.display(), real.display());
+        let next = sandbox.write("bin/next", script);
+        std::fs::set_permissions(&next, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let gate = crate::stubs::gate::Gate::new();
+        companion.world.stub.on_text("slow", Reply::text("At last.").gate(&gate));
+        let runner = companion.start();
+        companion.run(&["send", "--key", "k", "a slow one"]).expect_code(0);
+        gate.wait_reached(crate::support::PATIENCE);
+        std::fs::rename(&next, &program).unwrap();
+        gate.open();
+        let reply = companion.run(&["send", "--wait", "--key", "k", "x"]).expect_code(0);
+        assert_eq!(reply.lines, ["At last."]);
+        assert!(!ran.exists());
+        assert_eq!(companion.say("hello"), "Hello yourself.");
+        assert!(ran.exists());
+        companion.stop(runner);
     }
 }

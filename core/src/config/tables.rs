@@ -125,7 +125,7 @@ settings! {
         /// Whose yes a rebuild needs.
         consent: Consent = Consent::Human, Works;
         /// What happens when only a rebuild mends the session.
-        emergency: Emergency = Emergency::Ask, Later;
+        emergency: Emergency = Emergency::Ask, Works;
         /// How long a question stays open.
         ask_expires: Duration = seconds(24 * HOUR), Works, check(checks::some_time);
         /// Share of the context that a rebuild must free to be worth it.
@@ -163,11 +163,11 @@ settings! {
         /// Attempts after which a message counts as dead.
         max_attempts: u32 = 5, Works, check(checks::at_least_one);
         /// Failures within two minutes that hold the queue.
-        breaker: u32 = 5, Later, check(checks::at_least_one);
+        breaker: u32 = 5, Works, check(checks::at_least_one);
         /// What happens when a process ended inside a tool.
         interrupted_tool: InterruptedTool = InterruptedTool::Note, Works;
         /// Whether logs may hold what was said.
-        log_content: bool = false, Later;
+        log_content: bool = false, Works;
     }
 }
 

@@ -107,6 +107,23 @@ impl Account {
         self.context += bytes;
     }
 
+    /// The words of a queued message that stand nowhere else turned out to be speech.
+    pub(crate) fn queued(&mut self, bytes: u64) {
+        if let Some(booked) = self.bookkeeping.get_mut("queue-operation") {
+            let bytes = bytes.min(*booked);
+            *booked -= bytes;
+            self.speech += bytes;
+        }
+    }
+
+    /// What had been taken for words turned out to be the runtime's.
+    pub(crate) fn not_words(&mut self, bytes: u64, category: Category) {
+        let bytes = bytes.min(self.speech);
+        self.speech -= bytes;
+        *self.noise.entry(category).or_default() += bytes;
+        self.context += bytes;
+    }
+
     pub(crate) fn noise_total(&self) -> u64 {
         self.noise.values().sum()
     }

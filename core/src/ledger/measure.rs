@@ -8,17 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::Account;
-use crate::transcript::head::{Head, Parent, RowKind};
-use crate::transcript::index::{RowKey, RowNo, flag};
-use crate::transcript::json::Span;
+use super::near::Near;
+use super::tally::Tally;
 use crate::transcript::judge::{Context, Judged};
 use crate::transcript::media::hex;
-use crate::transcript::reader::{End, Event, Reader};
+use crate::transcript::reader::{Event, Reader};
 use crate::transcript::receipt::Usage;
-use crate::transcript::rows::Rows;
 use crate::transcript::survey::{self, Survey};
-use crate::transcript::{Category, ExtractRules, ItemKind, OwnRows, TranscriptError};
+use crate::transcript::{Category, ExtractRules, OwnRows, TranscriptError};
 
 /// A transcript's ledger.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,21 +50,16 @@ pub struct LedgerReport {
 
 /// Where a measurement ended, and what it had found. Kept between turns; any JSON store will do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LedgerState {
     /// Up to here the file was read: the end of its last complete line.
     offset: u64,
     lines: u64,
     /// SHA-256 over the bytes near the start and just before `offset`, in hexadecimal.
     prefix: String,
-    account: Account,
-    usage: Option<Usage>,
-    /// The row the CLI would continue from, and those just above it.
-    tip: Vec<String>,
+    tally: Tally,
+    near: Near,
 }
-
-/// How many rows above the tip are remembered: an appended row may hang on any of them without
-/// changing the chain, as results of parallel tool calls do.
-const TIP_ROWS: usize = 64;
 
 /// How much of the prefix is compared, at either end. A transcript is only ever appended to; what
 /// rewrites it rewrites its end.
@@ -98,84 +90,36 @@ pub fn measure(
 
 /// The report of a full scan.
 pub(crate) fn report_of(survey: &mut Survey) -> Result<LedgerReport, TranscriptError> {
-    let leaf = survey.leaf();
-    let mut above = Vec::new();
-    let mut next = leaf;
-    let mut usage_row = None;
-    for _ in 0..survey.index.len() {
-        let Some(row) = next else { break };
-        if above.len() < TIP_ROWS {
-            above.push(row);
-        }
-        if survey.index.has(row, flag::USAGE) {
-            usage_row = Some(row);
-            break;
-        }
-        next = survey.index.parent(row);
-    }
-    while above.len() < TIP_ROWS
-        && let Some(row) = above.last().and_then(|row| survey.index.parent(*row))
-        && !above.contains(&row)
-    {
-        above.push(row);
-    }
-    let usage = usage_at(survey, usage_row)?;
-    let tip =
-        above.iter().filter_map(|row| survey.index.get(*row)).map(|entry| key_text(entry.key())).collect();
+    let near = Near::of(survey)?;
+    let level = near.level();
     let state = LedgerState {
         offset: survey.end.complete,
         lines: survey.end.complete_lines,
         prefix: prefix_digest(&survey.path, survey.end.complete)?,
-        account: complete_account(survey)?,
-        usage,
-        tip,
+        // A line that is still being written is read again.
+        tally: survey.complete.as_ref().unwrap_or(&survey.tally).clone(),
+        near,
     };
-    Ok(report(&survey.account, survey.end.offset, usage, state, true))
+    Ok(report(&survey.tally, survey.end.offset, level, state, true))
 }
 
-fn usage_at(survey: &Survey, row: Option<RowNo>) -> Result<Option<Usage>, TranscriptError> {
-    let Some(entry) = row.and_then(|row| survey.index.get(row)) else { return Ok(None) };
-    let mut rows = Rows::open(&survey.path)?;
-    let (_, head) = rows.read(entry)?;
-    Ok(head.usage.map(Usage::from))
-}
-
-/// The account up to the last complete line: a line that is still being written is read again.
-fn complete_account(survey: &Survey) -> Result<Account, TranscriptError> {
-    let mut account = survey.account.clone();
-    if survey.end.complete < survey.end.offset {
-        // Rare (a killed writer): leave the torn part out by not continuing from this state.
-        account = Account::default();
-    }
-    Ok(account)
-}
-
-fn report(
-    account: &Account,
-    size: u64,
-    usage: Option<Usage>,
-    state: LedgerState,
-    full: bool,
-) -> LedgerReport {
+fn report(tally: &Tally, size: u64, usage: Option<Usage>, state: LedgerState, full: bool) -> LedgerReport {
+    let account = tally.settled();
     LedgerReport {
         total_bytes: account.noise_total(),
         context_bytes: account.context,
         conversation_bytes: account.speech,
         conversation_turns: account.turns,
-        categories: account.noise.clone(),
-        bookkeeping: account.bookkeeping.clone(),
         damage_bytes: account.damage,
         preview_image_count: account.preview_images,
         original_image_view_count: account.original_images,
+        categories: account.noise,
+        bookkeeping: account.bookkeeping,
         file_size: size,
         water_level: usage,
         state,
         full_scan: full,
     }
-}
-
-fn key_text(key: RowKey) -> String {
-    hex(key.bytes())
 }
 
 /// A digest of the bytes at the start of the file and of those before `offset`.
@@ -201,7 +145,7 @@ fn continued(
     let size = file.metadata().map_err(TranscriptError::io(path, "read"))?.len();
     if state.offset == 0
         || size < state.offset
-        || state.account.total() != state.offset
+        || state.tally.account.total() != state.offset
         || prefix_digest(path, state.offset)? != state.prefix
     {
         return Ok(None);
@@ -209,11 +153,10 @@ fn continued(
     file.seek(SeekFrom::Start(state.offset)).map_err(TranscriptError::io(path, "read"))?;
     let mut more = Appended {
         context,
-        account: state.account.clone(),
+        tally: state.tally.clone(),
+        complete: None,
+        near: state.near.clone(),
         judged: Judged::default(),
-        usage: state.usage,
-        tip: state.tip.clone(),
-        leaf: None,
         same_chain: true,
     };
     let reader = Reader::new(file, path).starting_at(state.offset, state.lines);
@@ -221,81 +164,45 @@ fn continued(
         more.event(&event);
         Ok(())
     })?;
-    // A last-prompt may name a row that is written just after it.
-    let led_away = more.leaf.as_ref().is_some_and(|leaf| !more.tip.contains(leaf));
-    if !more.same_chain || led_away || end.complete < end.offset {
+    if !more.same_chain || !more.near.settle() {
         return Ok(None);
     }
-    survey::check_sums(path, &more.account, end.offset)?;
+    survey::check_sums(path, &more.tally.account, end.offset)?;
+    let level = more.near.level();
+    let Appended { tally, complete, near, .. } = more;
     let next = LedgerState {
         offset: end.complete,
         lines: end.complete_lines,
         prefix: prefix_digest(path, end.complete)?,
-        account: more.account.clone(),
-        usage: more.usage,
-        tip: more.tip,
+        tally: complete.unwrap_or_else(|| tally.clone()),
+        near,
     };
-    let End { offset, .. } = end;
-    Ok(Some(report(&more.account, offset, more.usage, next, false)))
+    Ok(Some(report(&tally, end.offset, level, next, false)))
 }
 
 /// Rows appended since the last measurement.
 struct Appended<'a> {
     context: Context<'a>,
-    account: Account,
+    tally: Tally,
+    /// The tally at the end of the last complete line.
+    complete: Option<Tally>,
+    near: Near,
     judged: Judged,
-    usage: Option<Usage>,
-    /// The newest first.
-    tip: Vec<String>,
-    /// The last `leafUuid`.
-    leaf: Option<String>,
     same_chain: bool,
 }
 
 impl Appended<'_> {
     fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Blank { bytes } => self.account.blank(*bytes),
-            Event::Damage(damage) => self.account.damaged(damage.bytes),
-            Event::Row { bytes, head, around, .. } => {
+            Event::Incomplete => self.complete = Some(self.tally.clone()),
+            Event::Blank { bytes } => self.tally.account.blank(*bytes),
+            Event::Damage(damage) => self.tally.account.damaged(damage.bytes),
+            Event::Row { bytes, head, around, place } => {
                 self.context.judge(bytes, head, &mut self.judged);
-                self.account.row(bytes, head, &self.judged, *around);
-                self.follow(bytes, head);
+                self.tally.row(bytes, head, &self.judged, *around, place.line, &mut |_| ());
+                // What only the rows around it can tell takes a look at all of them.
+                self.same_chain &= self.judged.doubt.is_none() && self.near.follow(bytes, head, &self.judged);
             }
-        }
-    }
-
-    fn follow(&mut self, row: &[u8], head: &Head) {
-        let known = |id: Span| self.tip.contains(&key_text(RowKey::of(id.of(row))));
-        // A message sent by a tool counts only once it is known to have been sent; that is looked up
-        // in the whole file.
-        let tool_message = self.judged.speech().any(|part| part.kind == ItemKind::ToolMessage);
-        let moved = match head.kind {
-            RowKind::LastPrompt => {
-                self.leaf = head.leaf.map(|leaf| key_text(RowKey::of(leaf.of(row))));
-                return;
-            }
-            RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System
-                if !head.is_sidechain =>
-            {
-                match head.parent {
-                    Parent::Row(parent) => !known(parent),
-                    Parent::Null | Parent::Absent => !self.tip.is_empty(),
-                }
-            }
-            _ => return,
-        };
-        if moved || tool_message {
-            self.same_chain = false;
-            return;
-        }
-        let Some(uuid) = head.uuid else { return };
-        self.tip.insert(0, key_text(RowKey::of(uuid.of(row))));
-        self.tip.truncate(TIP_ROWS);
-        if self.judged.is_model
-            && let Some(usage) = head.usage
-        {
-            self.usage = Some(usage.into());
         }
     }
 }

@@ -119,15 +119,97 @@ fn what_changes_the_past_is_read_again() {
     let mut led = script.clone();
     led.last_prompt("x", &uuid(99));
     assert!(full_again(&led), "a last-prompt elsewhere");
-    let mut torn = script.clone();
-    torn.raw(b"{\"type\":\"us");
-    assert!(full_again(&torn), "a torn tail");
     let mut changed = Script::new();
     changed.raw(&script.bytes().iter().map(|b| if *b == b'r' { b'R' } else { *b }).collect::<Vec<_>>());
     assert!(full_again(&changed), "a changed prefix");
     let mut shorter = Script::new();
     shorter.raw(&script.bytes()[..script.bytes().len() / 2]);
     assert!(full_again(&shorter), "a shorter file");
+}
+
+/// Continuing from the state of a part gives what reading the whole gives.
+fn continued(first: &Script, whole: &Script) -> LedgerReport {
+    let continued = go_on(&whole.file(), &full(&first.file()).state);
+    assert!(!continued.full_scan);
+    let state = LedgerState::default();
+    let read = LedgerReport { state: state.clone(), ..full(&whole.file()) };
+    assert_eq!(LedgerReport { full_scan: true, state, ..continued.clone() }, read);
+    continued
+}
+
+#[test]
+fn a_torn_tail_is_read_again_when_it_is_complete() {
+    let mut torn = small();
+    torn.raw(b"{\"type\":\"us");
+    let report = continued(&small(), &torn);
+    assert_eq!(report.damage_bytes, 11);
+    let mut mended = torn.clone();
+    mended.raw(b"\n");
+    mended.human("after the crash");
+    assert_eq!(continued(&torn, &mended).damage_bytes, 12);
+    // A last row without its newline is whole already, and counted once.
+    let mut open = small();
+    open.human("still writing");
+    let open = Fixture::of(&open.bytes()[..open.bytes().len() - 1]);
+    let state = full(&open).state;
+    let mut more = small();
+    more.human("still writing");
+    more.says("done");
+    let next = go_on(&more.file(), &state);
+    assert!(!next.full_scan);
+    assert_eq!(next.conversation_bytes, full(&more.file()).conversation_bytes);
+}
+
+#[test]
+fn a_message_sent_by_a_tool_may_succeed_in_a_later_measurement() {
+    let mut called = Script::new();
+    called.human("hello");
+    called.calls("mcp__a-companion__reply", json!({"text": "spoken to a chat"}));
+    let mut sent = called.clone();
+    sent.result("mcp__a-companion__reply", json!("ok"), false);
+    assert_eq!(continued(&called, &sent).conversation_bytes, 5 + 16);
+    let mut refused = called.clone();
+    refused.result("mcp__a-companion__reply", json!("no such chat"), true);
+    assert_eq!(continued(&called, &refused).conversation_bytes, 5);
+}
+
+#[test]
+fn a_queued_message_is_speech_where_no_row_shows_it() {
+    let mut waiting = small();
+    waiting.queue("enqueue", Some("and hurry, 快点"));
+    let bytes = full(&small().file()).conversation_bytes;
+    assert_eq!(continued(&small(), &waiting).conversation_bytes, bytes + 17);
+    let mut taken = waiting.clone();
+    taken.queue("dequeue", None);
+    taken.human("and hurry, 快点");
+    assert_eq!(continued(&waiting, &taken).conversation_bytes, bytes + 17, "once");
+}
+
+#[test]
+fn of_two_writers_the_one_that_is_resumed_gives_the_level() {
+    let usage = |tokens: u64| {
+        json!({"message": {"role": "assistant", "model": "m", "content": [
+        {"type": "text", "text": "yes"}], "usage": {"input_tokens": tokens}}})
+    };
+    let mut script = small();
+    script.human("seed");
+    let seed = script.says("yes");
+    let mut both = script.clone();
+    both.human("mine");
+    let mine = both.model(json!([]), json!("end_turn"), usage(70_000));
+    both.on(&seed).human("theirs");
+    let theirs = both.model(json!([]), json!("end_turn"), usage(30_000));
+    let level = |script: &Script, both: &Script| continued(script, both).water_level.map(|u| u.total());
+    assert_eq!(level(&script, &both), Some(30_000), "the last row in the file");
+    both.last_prompt("mine", &mine);
+    assert_eq!(level(&script, &both), Some(70_000), "a last-prompt decides");
+    both.last_prompt("theirs", &theirs);
+    assert_eq!(level(&script, &both), Some(30_000));
+    let before = both.clone();
+    both.on(&theirs).human("and on");
+    both.on(&mine).human("late row of the other writer");
+    let report = go_on(&both.file(), &full(&before.file()).state);
+    assert_eq!(report.water_level.map(|usage| usage.total()), Some(30_000), "the other branch is not near");
 }
 
 #[test]

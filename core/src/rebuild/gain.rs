@@ -32,7 +32,9 @@ pub(super) fn weigh(
     let overhead_tokens = if settings.fixed_overhead_tokens > 0 {
         settings.fixed_overhead_tokens
     } else {
-        first_usage.map_or(0, |(usage, said)| usage.input().saturating_sub(said.tokens()))
+        first_usage.map_or(0, |(usage, said)| {
+            usage.input().saturating_sub(settings.calibration.correct(said.tokens()))
+        })
     };
     let estimated_after = overhead_tokens + speech_tokens;
     let measured_tokens = level.map(|usage| usage.total());

@@ -11,10 +11,11 @@ use crate::transcript::json::{Span, decode};
 use crate::transcript::judge::{Context, Judged, Take};
 use crate::transcript::receipt::Usage;
 use crate::transcript::rows::Rows;
-use crate::transcript::speech::{Utterance, utterances};
+use crate::transcript::speech::{Utterance, queued, utterances};
 use crate::transcript::survey::Survey;
 use crate::transcript::{ItemKind, Role, TranscriptError};
 
+use super::settings::RebuildSettings;
 use super::words;
 
 /// One item of a plan. It holds no speech: the words are read from the source when they are needed.
@@ -57,6 +58,18 @@ pub(super) struct Collected {
     /// Items of the open tail whose rows the inbox sends again, or sent: by item number.
     pub(super) resend: HashSet<usize>,
     pub(super) from_inbox: HashSet<usize>,
+    /// Chats that human words came from, by their ids.
+    chats: HashSet<String>,
+    /// Messages sent by tools: the line, and the chat they went to.
+    sent_to: Vec<(u64, String)>,
+}
+
+impl Collected {
+    /// Lines of messages that went to a chat from which no words of a human's came.
+    pub(super) fn elsewhere(&self) -> Vec<u64> {
+        let elsewhere = self.sent_to.iter().filter(|(_, chat)| !self.chats.contains(chat));
+        elsewhere.map(|(line, _)| *line).collect()
+    }
 }
 
 /// Reads the rows of a chain a second time and collects what is said in them.
@@ -64,7 +77,7 @@ pub(super) fn collect(
     survey: &Survey,
     chain: &Chain,
     context: Context<'_>,
-    max_event_chars: u64,
+    settings: &RebuildSettings,
 ) -> Result<Collected, TranscriptError> {
     let mut rows = Rows::open(&survey.path)?;
     let mut judged = Judged::default();
@@ -75,11 +88,15 @@ pub(super) fn collect(
         first_usage: None,
         resend: HashSet::new(),
         from_inbox: HashSet::new(),
+        chats: HashSet::new(),
+        sent_to: Vec::new(),
     };
     for row in &chain.rows {
         let Some(entry) = survey.index.get(*row).copied() else { continue };
         // A summary is carried only where nothing of what it sums up is in the file.
         let lost_words = entry.has(flag::SUMMARY) && out.items.is_empty();
+        #[cfg(test)]
+        let lost_words = lost_words && !crate::transcript::judge::switched_off::is_off("summary");
         let weigh = out.first_usage.is_none() && entry.has(flag::USAGE);
         if !entry.has(flag::SPEECH) && !lost_words && !weigh {
             continue;
@@ -91,6 +108,8 @@ pub(super) fn collect(
         context.judge(bytes, head, &mut judged);
         let all = if lost_words {
             summary(head)
+        } else if entry.has(flag::QUEUED) {
+            queued(head).into_iter().collect()
         } else {
             utterances(bytes, head, &judged, &|call| survey.sent.contains(&call))
         };
@@ -114,14 +133,22 @@ pub(super) fn collect(
             };
             let texts = words::source_texts(&item, bytes, head);
             let chars: u64 = texts.blocks.iter().map(|text| text.chars().count() as u64).sum();
+            let max_event_chars = settings.max_event_chars;
             if max_event_chars > 0 && chars > max_event_chars && !head.kael.is_some_and(|kael| kael.cut) {
                 item.keep_chars = max_event_chars;
+            }
+            match item.kind {
+                ItemKind::ToolMessage => {
+                    let chat = item.parts.first().and_then(|(span, _)| chat_of_call(bytes, head, *span));
+                    out.sent_to.extend(chat.map(|chat| (item.line, chat)));
+                }
+                _ => out.chats.extend(texts.blocks.first().and_then(|text| chat_of_envelope(text))),
             }
             let mut count = Count::default();
             for text in words::cut(texts.blocks, item.keep_chars) {
                 count.add(&text);
             }
-            item.tokens = count.tokens();
+            item.tokens = settings.calibration.correct(count.tokens());
             said = said.plus(count);
             out.replaced += u64::from(texts.replaced);
             if ids.iter().any(|id| context.own.resend.contains(id)) {
@@ -134,6 +161,25 @@ pub(super) fn collect(
         }
     }
     Ok(out)
+}
+
+/// The chat in whose envelope a human's words came.
+fn chat_of_envelope(text: &str) -> Option<String> {
+    let (head, _) = text.trim_start().strip_prefix("<channel ")?.split_once('>')?;
+    let (_, rest) = head.split_once("chat_id=\"")?;
+    rest.split_once('"').map(|(chat, _)| chat.to_owned())
+}
+
+/// The chat that a call sends a message to.
+fn chat_of_call(row: &[u8], head: &Head, words: Span) -> Option<String> {
+    let inside = |span: &Span| span.start <= words.start && words.end <= span.end;
+    let input = head.blocks.iter().filter_map(|block| block.input).find(inside)?;
+    let input: serde_json::Value = serde_json::from_slice(input.of(row)).ok()?;
+    match input.get("chat_id")? {
+        serde_json::Value::String(chat) => Some(chat.clone()),
+        serde_json::Value::Number(chat) => Some(chat.to_string()),
+        _ => None,
+    }
 }
 
 /// The uuids under which the inbox may know a row.

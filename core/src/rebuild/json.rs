@@ -31,6 +31,8 @@ impl Plan {
             "compactions": self.compactions,
             "replaced_characters": self.replaced_characters,
             "open_tail_resend": self.open_tail_resend,
+            "reply_elsewhere": { "count": self.reply_elsewhere.len(), "lines": self.reply_elsewhere },
+            "generation": self.generation(),
             "versions": self.versions,
             "digest": self.digest(),
         })

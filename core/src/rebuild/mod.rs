@@ -2,6 +2,7 @@
 //!
 //! - `plan`: reads a transcript and says what would be carried, what dropped and why, and what
 //!   speaks against it. Holds spans, no speech. `items` collects, `turns` selects, `gain` weighs.
+//! - `show`: the items behind the figures, one by one.
 //! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
 //! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
 //!   `transcript::chain`, `forks`, `judge` and `speech`.
@@ -15,6 +16,7 @@ mod json;
 mod plan;
 pub mod proof;
 mod settings;
+mod show;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -28,3 +30,4 @@ pub use items::PlannedItem;
 pub use plan::{DropCount, Plan, PlanStats, plan};
 pub use proof::{Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove};
 pub use settings::{CarryOverflow, DEFAULT_POISON, PlanInput, RebuildSettings};
+pub use show::{Show, Shown, show};

@@ -8,13 +8,14 @@ use sha2::{Digest, Sha256};
 use crate::ids::{OperationId, SessionId};
 use crate::ledger::{self, LedgerReport};
 use crate::transcript::chain::Chain;
+use crate::transcript::forks::Deciding;
 use crate::transcript::index::{RowNo, flag};
 use crate::transcript::judge::Context;
 use crate::transcript::media::hex;
 use crate::transcript::rows::Rows;
 use crate::transcript::survey::Survey;
 use crate::transcript::{
-    Branch, DamageReport, Dropped, Fate, ItemKind, OwnRows, Rule, TranscriptError, UnknownShape,
+    Branch, DamageReport, Dropped, ExtractRules, Fate, ItemKind, OwnRows, Rule, TranscriptError, UnknownShape,
 };
 
 use super::blocked::{BlockKind, Blocked};
@@ -94,20 +95,34 @@ pub struct Plan {
     pub gain: Gain,
     /// Uuids of unanswered rows that are not carried because the inbox sends them again.
     pub open_tail_resend: Vec<String>,
+    /// Lines of messages sent by tools to a chat from which no words of a human's came. Carried all the
+    /// same: the assistant said them.
+    pub reply_elsewhere: Vec<u64>,
     /// CLI versions that wrote the source.
     pub versions: Vec<String>,
     /// The rule of each row in file order.
     pub(super) verdicts: Vec<u8>,
     /// Rows with speech that is not carried, by offset.
     pub(super) not_carried: HashMap<u64, Rule>,
+    /// Rows of branches that somebody decided to drop, by offset.
+    pub(super) decided: HashSet<u64>,
     /// What the inbox knew; the proof compares.
     pub(super) own: OwnRows,
-    /// Tags of runtime blocks, as configured.
-    pub(super) injected_tags: Vec<String>,
+    /// The rules of extraction, as configured.
+    pub(super) rules: ExtractRules,
+    /// What the owner chose that drops words.
+    pub(super) choices: Choices,
     /// Texts that `max_event_chars` cuts, by digest.
     pub(super) cut_texts: HashSet<[u8; 32]>,
     /// How many items stand in the source behind the one after them.
     pub(super) out_of_order: u64,
+}
+
+/// What the owner chose that drops words; the proof accepts such drops only where it was chosen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Choices {
+    pub(super) drops_open_tail: bool,
+    pub(super) drops_oldest: bool,
 }
 
 /// How many turns the poison pattern looks at.
@@ -128,19 +143,24 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let ledger = ledger::report_of(&mut survey)?;
     let conflicts = conflicting_duplicates(&survey)?;
     let mut chain = survey.chain()?;
-    let off_chain = survey.branches(&mut chain, context, settings.off_chain)?;
-    let mut collected = items::collect(&survey, &chain, context, settings.max_event_chars)?;
+    let deciding = Deciding { decisions: &settings.decisions, otherwise: settings.off_chain };
+    let off_chain = survey.branches(&mut chain, context, deciding)?;
+    let mut collected = items::collect(&survey, &chain, context, settings)?;
+    let reply_elsewhere = collected.elsewhere();
     let frozen = freeze(&survey, &chain, input, &mut collected)?;
     let selected = turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
     let poison = poison(&selected.items, input)?;
     let gain = gain::weigh(settings, collected.first_usage, ledger.water_level, selected.tokens);
     let not_carried = not_carried(&survey, &chain, &selected.items, &selected.left_out);
+    let decided = survey.decided();
     let open_tail_resend = resend_ids(&selected.left_out, input)?;
 
     let cut_texts = cut_texts(&selected.items, input)?;
     let out_of_order =
         selected.items.windows(2).filter(|pair| pair[1].offset < pair[0].offset).count() as u64;
 
+    let accepted = input.rules.accepts("queue-operation/wordless");
+    let wordless = if accepted { &[][..] } else { &survey.unseen };
     let mut blocked = Vec::new();
     blocked.extend(survey.unknown.iter().map(unknown));
     blocked.extend(damaged(&survey.damage, input.accept_damage));
@@ -151,7 +171,7 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
             .filter(|branch| branch.fate == Fate::Undecided)
             .map(|branch| Blocked::new(BlockKind::Fork, Some(branch.first_line), branch.message())),
     );
-    blocked.extend(survey.unseen.iter().map(|unseen| queued(unseen.line, unseen.absorbed, unseen.wordless)));
+    blocked.extend(wordless.iter().map(|unseen| queued(unseen.line)));
     if selected.items.is_empty() {
         let message =
             "nobody says anything in this transcript that could be carried: start a fresh session instead";
@@ -194,11 +214,17 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         replaced_characters: collected.replaced,
         gain,
         open_tail_resend,
+        reply_elsewhere,
         versions: survey.versions.into_iter().collect(),
         verdicts: survey.verdicts,
         not_carried,
+        decided,
         own: input.own.clone(),
-        injected_tags: input.rules.injected_tags.clone(),
+        rules: input.rules.clone(),
+        choices: Choices {
+            drops_open_tail: !settings.include_open_tail,
+            drops_oldest: selected.dropped_oldest_turns > 0,
+        },
         cut_texts,
         out_of_order,
     })
@@ -275,17 +301,11 @@ fn damaged(damage: &DamageReport, accepted: Option<u64>) -> Option<Blocked> {
     Some(Blocked::new(BlockKind::Damage, Some(first.line), message))
 }
 
-fn queued(line: u64, absorbed: bool, wordless: bool) -> Blocked {
-    let what = match (absorbed, wordless) {
-        (true, true) => {
-            "was given to the running turn, and no row of this transcript says what its words are"
-        }
-        (true, false) => "was given to the running turn and has no row of its own",
-        (false, _) => "still waits in the CLI's queue and has no row of its own",
-    };
+fn queued(line: u64) -> Blocked {
     let message = format!(
-        "line {line}: a queued message {what}, so its words would be lost: wait for a version that carries it, or send \
-         it again and let it be answered"
+        "line {line}: a queued message was given to the running turn, and no row of this transcript says what its words \
+         are: find out what was said, or send it again and let it be answered, then accept it as \
+         \"queue-operation/wordless\" in accept_unknown in the table [transcript]"
     );
     Blocked::new(BlockKind::QueuedWords, Some(line), message)
 }
@@ -423,6 +443,12 @@ impl Plan {
     pub fn blocked_reason(&self) -> String {
         let messages: Vec<&str> = self.blocked.iter().map(|blocked| blocked.message.as_str()).collect();
         messages.join("; ")
+    }
+
+    /// How many rebuilds the candidate's oldest words have been through, this one included.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.items.iter().map(|item| item.generation).max().unwrap_or(0)
     }
 
     /// Whether the words themselves are in doubt, so that not even a human may confirm.

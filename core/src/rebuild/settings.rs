@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::estimate::Calibration;
 use crate::ids::{OperationId, SessionId};
-use crate::transcript::{ExtractRules, OffChain, OwnRows};
+use crate::transcript::{Decisions, ExtractRules, OffChain, OwnRows};
 
 /// What happens when the conversation is larger than `carry_max_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,10 +37,14 @@ pub struct RebuildSettings {
     pub min_gain_percent: u8,
     /// The model's window in tokens; 0 when it is not known.
     pub context_window: u64,
+    /// How estimates are corrected.
+    pub calibration: Calibration,
     /// System prompt, tools and memory files in tokens; 0 to take it from the session's first usage.
     pub fixed_overhead_tokens: u64,
     /// What happens to branches nobody decided about.
     pub off_chain: OffChain,
+    /// What was decided about single branches, by [`crate::transcript::Branch::key`].
+    pub decisions: Decisions,
 }
 
 /// The default of `poison_pattern` (DESIGN 6).
@@ -49,7 +54,7 @@ pub const DEFAULT_POISON: &str =
 impl RebuildSettings {
     /// The defaults of DESIGN 12 around a pattern.
     #[must_use]
-    pub const fn with_poison(poison: regex::Regex) -> Self {
+    pub fn with_poison(poison: regex::Regex) -> Self {
         Self {
             stamp_turns: true,
             include_open_tail: true,
@@ -60,8 +65,10 @@ impl RebuildSettings {
             poison,
             min_gain_percent: 20,
             context_window: 0,
+            calibration: Calibration::default(),
             fixed_overhead_tokens: 0,
             off_chain: OffChain::Ask,
+            decisions: Decisions::new(),
         }
     }
 }

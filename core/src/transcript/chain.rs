@@ -4,6 +4,8 @@
 use super::error::TranscriptError;
 use super::head::{BlockKind, Head};
 use super::index::{Link, RowKey, RowNo, flag};
+#[cfg(test)]
+use super::judge::switched_off::is_off;
 use super::rows::Rows;
 use super::survey::Survey;
 
@@ -24,6 +26,8 @@ impl Survey {
     /// The row the CLI would continue from.
     pub(crate) fn leaf(&mut self) -> Option<RowNo> {
         let named = self.last_leaf.iter().rev().find_map(|leaf| self.index.find(*leaf));
+        #[cfg(test)]
+        let named = named.filter(|_| !is_off("last-prompt"));
         match named {
             Some(leaf) => Some(self.newest_below(leaf)),
             None => self.index.rows().rev().find(|(_, entry)| entry.has(flag::CHAIN)).map(|(row, _)| row),
@@ -84,6 +88,10 @@ impl Survey {
                         none => none.insert(Rows::open(&self.path)?),
                     };
                     let (bytes, head) = rows.read(&entry)?;
+                    #[cfg(test)]
+                    if is_off("compaction") {
+                        break;
+                    }
                     match head.logical_parent.and_then(|id| self.index.find(RowKey::of(id.of(bytes)))) {
                         Some(before) => Some(before),
                         None => self.stitch(row, &mut chain),
@@ -95,11 +103,16 @@ impl Survey {
         }
         chain.rows.reverse();
         self.join_parallel(&mut chain)?;
+        self.join_queued(&mut chain);
         Ok(chain)
     }
 
     /// The last earlier main-chain row of the same session.
     fn stitch(&self, row: RowNo, chain: &mut Chain) -> Option<RowNo> {
+        #[cfg(test)]
+        if is_off("stitch") {
+            return None;
+        }
         let entry = self.index.get(row)?;
         let found = (0..row).rev().find(|before| {
             self.index.get(*before).is_some_and(|other| {
@@ -113,11 +126,15 @@ impl Survey {
     /// Parallel tool calls make branch points that are no forks: rows of a message whose other rows
     /// are on the chain belong to it, and so do results of calls that are on it.
     fn join_parallel(&mut self, chain: &mut Chain) -> Result<(), TranscriptError> {
+        #[cfg(test)]
+        if is_off("parallel") {
+            return Ok(());
+        }
         let mut joined = Vec::new();
         let mut rows = None;
         for row in 0..self.index.len() {
             let Some(entry) = self.index.get(row).copied() else { break };
-            if !entry.has(flag::SPEECH | flag::MODEL) || entry.has(flag::ON | flag::SIDE) {
+            if !entry.has(flag::SPEECH | flag::MODEL) || entry.has(flag::ON | flag::SIDE | flag::QUEUED) {
                 continue;
             }
             let Some(parent) = self.index.parent(row) else { continue };
@@ -146,6 +163,26 @@ impl Survey {
         }
         insert_by_place(&mut chain.rows, &joined);
         Ok(())
+    }
+
+    /// Queued messages without a row belong to the branch that was being written when they were taken;
+    /// one that still waits belongs to what comes next, whatever that is.
+    fn join_queued(&mut self, chain: &mut Chain) {
+        #[cfg(test)]
+        if is_off("queued") {
+            self.queued.clear();
+        }
+        let last = self.index.rows().rev().find(|(_, entry)| entry.has(flag::CHAIN)).map(|(row, _)| row);
+        let on: Vec<RowNo> = self
+            .queued
+            .iter()
+            .copied()
+            .filter(|row| {
+                let waits = last.is_none_or(|last| *row > last);
+                waits || self.index.parent(*row).is_none_or(|parent| self.index.has(parent, flag::ON))
+            })
+            .collect();
+        self.join(chain, &on);
     }
 
     /// Puts further rows on the chain, each behind the last row that stands before it in the file.

@@ -11,6 +11,8 @@ use serde::Serialize;
 pub enum DamageKind {
     /// The last line ends in the middle of a row: its writer was killed.
     TornTail,
+    /// A row that was torn in the middle, with the next one written behind it; that one is read.
+    TornHalf,
     /// A line that is no JSON.
     NotJson,
     /// A line longer than the reader holds in memory.
@@ -35,7 +37,7 @@ impl DamageKind {
     /// Whether words may be lost in it, so that a rebuild waits for a human's word.
     #[must_use]
     pub const fn blocks(self) -> bool {
-        matches!(self, Self::NotJson | Self::TooLong | Self::NotARow)
+        matches!(self, Self::TornHalf | Self::NotJson | Self::TooLong | Self::NotARow)
     }
 
     /// How messages name it.
@@ -43,6 +45,7 @@ impl DamageKind {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::TornTail => "the last row is torn",
+            Self::TornHalf => "a row that was torn, with the next one behind it",
             Self::NotJson => "not JSON",
             Self::TooLong => "longer than the reader holds in memory",
             Self::NotARow => "JSON, but not an object",

@@ -26,6 +26,8 @@ pub enum Shape {
     Origin,
     /// `operation` of a `queue-operation` row.
     Queue,
+    /// A field of a row that may hold words, by its path.
+    Field,
 }
 
 /// What is done with a known shape.
@@ -63,7 +65,7 @@ const SINCE_2_0: &str = "2.0.77 to 2.1.332";
 const SINCE_2_1: &str = "2.1.199, 2.1.332";
 const NEWEST: &str = "2.1.332";
 const TYPE_TABLE: &str = "row type table of 2.1.332; not produced by -p";
-const PUBLIC: &str = "public transcripts up to 2.1.281";
+const PUBLIC: &str = "public transcripts and code up to 2.1.281";
 const API: &str = "content blocks of the Messages API";
 
 /// The table.
@@ -98,16 +100,81 @@ pub const TABLE: &[Known] = &[
     known(Shape::Row, "ended-by-model", SIDE, TYPE_TABLE),
     known(Shape::Row, "derived-from", SIDE, TYPE_TABLE),
     known(Shape::Row, "continued-in", SIDE, TYPE_TABLE),
+    known(Shape::Row, "agent-name", SIDE, PUBLIC),
+    known(Shape::Row, "agent-color", SIDE, PUBLIC),
+    known(Shape::Row, "agent-setting", SIDE, PUBLIC),
+    known(Shape::Row, "tag", SIDE, PUBLIC),
+    known(Shape::Row, "task-summary", SIDE, PUBLIC),
+    known(Shape::Row, "speculation-accept", SIDE, PUBLIC),
+    known(Shape::Row, "marble-origami-commit", SIDE, PUBLIC),
+    known(Shape::Row, "marble-origami-snapshot", SIDE, PUBLIC),
+    known(Shape::Row, "bridge-session", SIDE, PUBLIC),
+    known(Shape::Row, "relocated", SIDE, PUBLIC),
     known(Shape::System, "", SYSTEM, "1.0.x writes system rows without a subtype"),
     known(Shape::System, "compact_boundary", SYSTEM, SINCE_2_0),
     known(Shape::System, "local_command", SYSTEM, SINCE_2_1),
     known(Shape::System, "informational", SYSTEM, SINCE_2_1),
     known(Shape::System, "api_error", SYSTEM, NEWEST),
     known(Shape::System, "stop_hook_summary", SYSTEM, NEWEST),
+    known(Shape::System, "microcompact_boundary", SYSTEM, PUBLIC),
+    known(Shape::System, "turn_duration", SYSTEM, PUBLIC),
+    known(Shape::System, "away_summary", SYSTEM, PUBLIC),
+    known(Shape::System, "bridge_status", SYSTEM, PUBLIC),
+    known(Shape::System, "memory_saved", SYSTEM, PUBLIC),
+    known(Shape::System, "agents_killed", SYSTEM, PUBLIC),
+    known(Shape::System, "scheduled_task_fire", SYSTEM, PUBLIC),
+    known(Shape::System, "permission_retry", SYSTEM, PUBLIC),
+    known(Shape::System, "api_metrics", SYSTEM, PUBLIC),
+    known(Shape::System, "file_snapshot", SYSTEM, PUBLIC),
     known(Shape::Attachment, "queued_command", Verdict::Look, SINCE_2_1),
     known(Shape::Attachment, "hook_success", NOISE, SINCE_2_1),
     known(Shape::Attachment, "hook_additional_context", NOISE, SINCE_2_1),
     known(Shape::Attachment, "hook_blocking_error", NOISE, SINCE_2_1),
+    known(Shape::Attachment, "hook_non_blocking_error", NOISE, PUBLIC),
+    known(Shape::Attachment, "hook_error_during_execution", NOISE, PUBLIC),
+    known(Shape::Attachment, "hook_stopped_continuation", NOISE, PUBLIC),
+    known(Shape::Attachment, "hook_system_message", NOISE, PUBLIC),
+    known(Shape::Attachment, "hook_permission_decision", NOISE, PUBLIC),
+    known(Shape::Attachment, "hook_cancelled", NOISE, PUBLIC),
+    known(Shape::Attachment, "async_hook_response", NOISE, PUBLIC),
+    known(Shape::Attachment, "directory", NOISE, PUBLIC),
+    known(Shape::Attachment, "edited_text_file", NOISE, PUBLIC),
+    known(Shape::Attachment, "edited_image_file", NOISE, PUBLIC),
+    known(Shape::Attachment, "compact_file_reference", NOISE, PUBLIC),
+    known(Shape::Attachment, "pdf_reference", NOISE, PUBLIC),
+    known(Shape::Attachment, "already_read_file", NOISE, PUBLIC),
+    known(Shape::Attachment, "opened_file_in_ide", NOISE, PUBLIC),
+    known(Shape::Attachment, "selected_lines_in_ide", NOISE, PUBLIC),
+    known(Shape::Attachment, "diagnostics", NOISE, PUBLIC),
+    known(Shape::Attachment, "todo_reminder", NOISE, PUBLIC),
+    known(Shape::Attachment, "todo", NOISE, PUBLIC),
+    known(Shape::Attachment, "nested_memory", NOISE, PUBLIC),
+    known(Shape::Attachment, "relevant_memories", NOISE, PUBLIC),
+    known(Shape::Attachment, "mcp_resource", NOISE, PUBLIC),
+    known(Shape::Attachment, "agent_mention", NOISE, PUBLIC),
+    known(Shape::Attachment, "plan_mode", NOISE, PUBLIC),
+    known(Shape::Attachment, "plan_mode_reentry", NOISE, PUBLIC),
+    known(Shape::Attachment, "plan_mode_exit", NOISE, PUBLIC),
+    known(Shape::Attachment, "plan_file_reference", NOISE, PUBLIC),
+    known(Shape::Attachment, "auto_mode", NOISE, PUBLIC),
+    known(Shape::Attachment, "auto_mode_exit", NOISE, PUBLIC),
+    known(Shape::Attachment, "invoked_skills", NOISE, PUBLIC),
+    known(Shape::Attachment, "dynamic_skill", NOISE, PUBLIC),
+    known(Shape::Attachment, "skill_discovery", NOISE, PUBLIC),
+    known(Shape::Attachment, "output_style", NOISE, PUBLIC),
+    known(Shape::Attachment, "date_change", NOISE, PUBLIC),
+    known(Shape::Attachment, "task_status", NOISE, PUBLIC),
+    known(Shape::Attachment, "unified_tasks", NOISE, PUBLIC),
+    known(Shape::Attachment, "critical_system_reminder", NOISE, PUBLIC),
+    known(Shape::Attachment, "ultrathink_effort", NOISE, PUBLIC),
+    known(Shape::Attachment, "token_usage", NOISE, PUBLIC),
+    known(Shape::Attachment, "output_token_usage", NOISE, PUBLIC),
+    known(Shape::Attachment, "compaction_reminder", NOISE, PUBLIC),
+    known(Shape::Attachment, "context_efficiency", NOISE, PUBLIC),
+    known(Shape::Attachment, "structured_output", NOISE, PUBLIC),
+    known(Shape::Attachment, "verify_plan_reminder", NOISE, PUBLIC),
+    known(Shape::Attachment, "team_context", NOISE, PUBLIC),
+    known(Shape::Attachment, "teammate_mailbox", NOISE, PUBLIC),
     known(Shape::Attachment, "file", NOISE, SINCE_2_1),
     known(Shape::Attachment, "instructions", NOISE, NEWEST),
     known(Shape::Attachment, "environment", NOISE, NEWEST),
@@ -154,6 +221,165 @@ pub const TABLE: &[Known] = &[
     known(Shape::Queue, "remove", Verdict::Look, SINCE_2_1),
     known(Shape::Queue, "popAll", Verdict::Look, PUBLIC),
 ];
+
+/// A field whose text is never speech, by the type of its row and its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownField {
+    /// The row's type; `*` is any.
+    pub row: &'static str,
+    /// Its path; `*` is any element of a list. Everything below it is known with it.
+    pub path: &'static str,
+    /// Where it was seen, or why it is believed.
+    pub evidence: &'static str,
+}
+
+const fn field(row: &'static str, path: &'static str, evidence: &'static str) -> KnownField {
+    KnownField { row, path, evidence }
+}
+
+/// Fields of user, attachment and queue rows whose text is no speech, or is read by a rule. Words in
+/// any other field block.
+pub const FIELDS: &[KnownField] = &[
+    field("*", "type", ALL),
+    field("*", "uuid", ALL),
+    field("*", "parentUuid", ALL),
+    field("*", "logicalParentUuid", SINCE_2_0),
+    field("*", "sessionId", ALL),
+    field("*", "session_id", PUBLIC),
+    field("*", "timestamp", ALL),
+    field("*", "version", ALL),
+    field("*", "cwd", ALL),
+    field("*", "gitBranch", ALL),
+    field("*", "userType", ALL),
+    field("*", "entrypoint", SINCE_2_1),
+    field("*", "slug", SINCE_2_0),
+    field("*", "agentId", NEWEST),
+    field("*", "agentName", PUBLIC),
+    field("*", "teamName", PUBLIC),
+    field("*", "requestSessionId", NEWEST),
+    field("*", "forkedFrom", PUBLIC),
+    field("user", "toolUseResult", ALL),
+    field("user", "message.role", ALL),
+    field("user", "message.type", PUBLIC),
+    field("user", "message.id", PUBLIC),
+    field("user", "message.content.*.type", ALL),
+    field("user", "message.content.*.id", ALL),
+    field("user", "message.content.*.source", SINCE_2_0),
+    field("user", "message.content.*.title", API),
+    field("user", "message.content.*.context", API),
+    field("user", "message.content.*.citations", API),
+    field("user", "message.content.*.tool_use_id", ALL),
+    field("user", "message.content.*.cache_control", API),
+    field("user", "permissionMode", SINCE_2_1),
+    field("user", "permissionDecision", NEWEST),
+    field("user", "toolDenialKind", SINCE_2_1),
+    field("user", "mcpMeta", PUBLIC),
+    field("user", "origin", SINCE_2_1),
+    field("user", "promptSource", SINCE_2_1),
+    field("user", "turnOrigin", NEWEST),
+    field("user", "turnPosition", NEWEST),
+    field("user", "turnAttributionKey", NEWEST),
+    field("user", "turnCompanion", NEWEST),
+    field("user", "rowSource", NEWEST),
+    field("user", "hookText", NEWEST),
+    field("user", "hookTextLead", NEWEST),
+    field("user", "planContent", PUBLIC),
+    field("user", "promptId", SINCE_2_1),
+    field("user", "mergedSendUuids", NEWEST),
+    field("user", "sourceToolAssistantUUID", SINCE_2_0),
+    field("user", "sourceToolUseID", SINCE_2_0),
+    field("user", "interruptedMessageId", PUBLIC),
+    field("user", "summarizedTurnPromptUuids", NEWEST),
+    field("user", "summarizeMetadata", PUBLIC),
+    field("user", "thinkingMetadata", PUBLIC),
+    field("user", "todos", PUBLIC),
+    field("user", "kael", "our own mark"),
+    field("attachment", "rendered", NEWEST),
+    field("attachment", "renderedRole", NEWEST),
+    field("attachment", "attachment.type", SINCE_2_1),
+    field("attachment", "attachment.source_uuid", NEWEST),
+    field("attachment", "attachment.delivery_id", NEWEST),
+    field("attachment", "attachment.commandMode", SINCE_2_1),
+    field("attachment", "attachment.rowSource", NEWEST),
+    field("attachment", "attachment.timestamp", NEWEST),
+    field("attachment", "attachment.origin", PUBLIC),
+    field("attachment", "attachment.prompt.*.type", NEWEST),
+    field("attachment", "attachment.prompt.*.source", NEWEST),
+    field("attachment", "attachment.prompt.*.id", NEWEST),
+    field("attachment", "attachment.prompt.*.cache_control", API),
+    field("queue-operation", "operation", SINCE_2_0),
+    field("queue-operation", "reason", NEWEST),
+];
+
+/// Whether text at a path of a row type is known.
+#[must_use]
+pub fn is_known_field(row: &str, path: &[&str]) -> bool {
+    FIELDS.iter().any(|known| {
+        (known.row == "*" || known.row == row)
+            && known.path.split('.').count() <= path.len()
+            && known.path.split('.').zip(path).all(|(step, at)| step == "*" || step == *at)
+    })
+}
+
+/// Whether a string is long enough that its loss would be a loss of words (DESIGN 6): twelve letters,
+/// or two Chinese, Japanese or Korean characters.
+#[must_use]
+pub fn is_wordy(text: &str) -> bool {
+    let (mut letters, mut cjk) = (0, 0);
+    for c in text.chars().filter(|c| c.is_alphabetic()) {
+        cjk += u32::from(crate::estimate::is_cjk(c));
+        letters += 1;
+        if letters >= 12 || cjk >= 2 {
+            return true;
+        }
+    }
+    false
+}
+
+/// The path of the first wordy string in a value that stands at `path`, unless all are known.
+pub(crate) fn unknown_words(row: &str, path: &[&str], value: &[u8]) -> Option<String> {
+    fn walk(
+        s: &mut Scanner<'_>,
+        bytes: &[u8],
+        row: &str,
+        path: &mut Vec<String>,
+    ) -> Result<Option<String>, Bad> {
+        let mut found = None;
+        match s.peek() {
+            Some(b'{') if path.len() < 64 => {
+                s.object(|s, key| {
+                    path.push(String::from_utf8_lossy(key).into_owned());
+                    let inside = walk(s, bytes, row, path)?;
+                    path.pop();
+                    found = found.take().or(inside);
+                    Ok(())
+                })?;
+            }
+            Some(b'[') if path.len() < 64 => {
+                let mut at = 0;
+                s.array(|s| {
+                    path.push(at.to_string());
+                    at += 1;
+                    let inside = walk(s, bytes, row, path)?;
+                    path.pop();
+                    found = found.take().or(inside);
+                    Ok(())
+                })?;
+            }
+            Some(b'"') => {
+                let text = s.string()?.of(bytes);
+                let steps: Vec<&str> = path.iter().map(String::as_str).collect();
+                if text.len() >= 6 && is_wordy(&decode(text).text) && !is_known_field(row, &steps) {
+                    found = Some(path.join("."));
+                }
+            }
+            _ => s.pass()?,
+        }
+        Ok(found)
+    }
+    let mut steps: Vec<String> = path.iter().map(|step| (*step).to_owned()).collect();
+    walk(&mut Scanner::new(value), value, row, &mut steps).ok().flatten()
+}
 
 impl Known {
     /// The line for a name, if we know it.
@@ -243,6 +469,39 @@ mod tests {
             assert_eq!(first, Some(at), "{} {:?}", known.name, known.shape);
             assert!(!known.evidence.is_empty());
         }
+    }
+
+    #[test]
+    fn a_path_stands_for_what_is_below_it() {
+        assert!(is_known_field("user", &["toolUseResult", "answers", "which?"]));
+        assert!(is_known_field("user", &["message", "content", "3", "type"]));
+        assert!(!is_known_field("user", &["message", "content", "3", "text"]));
+        assert!(!is_known_field("user", &["message"]));
+        assert!(is_known_field("attachment", &["cwd"]));
+        assert!(!is_known_field("attachment", &["toolUseResult"]));
+    }
+
+    #[test]
+    fn words_begin_at_twelve_letters_or_two_characters() {
+        for (text, wordy) in [
+            ("hello", false),
+            ("hello world now", true),
+            ("风", false),
+            ("风筝", true),
+            ("、。", false),
+            ("1234567890123456", false),
+            ("مرحبا بالعالم كله", true),
+        ] {
+            assert_eq!(is_wordy(text), wordy, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_in_fields_nobody_knows_are_named_by_their_path() {
+        let of = |value: &str| unknown_words("user", &["aside"], value.as_bytes());
+        assert_eq!(of(r#"{"n":[1,{"deep":"都是秘密的话"}]}"#).as_deref(), Some("aside.n.1.deep"));
+        assert_eq!(of(r#"{"n":"short","id":"7f00-1234-5678-9999"}"#), None);
+        assert_eq!(unknown_words("user", &["origin"], br#""a channel of some kind""#), None);
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::chain::Chain;
 use super::error::TranscriptError;
 use super::index::{RowNo, flag};
+use super::json::decode;
 use super::judge::{Context, Judged, Role};
 use super::rows::Rows;
 use super::speech;
@@ -25,9 +26,34 @@ pub enum OffChain {
     Carry,
 }
 
+/// What a human decided about one branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It is dropped and listed.
+    Drop,
+    /// It is carried, in the order of the file.
+    Carry,
+}
+
+/// Decisions by [`Branch::key`], remembered from plan to plan.
+pub type Decisions = BTreeMap<String, Decision>;
+
+/// What decides about branches with words of a human's that stand nowhere else.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deciding<'a> {
+    /// One by one.
+    pub(crate) decisions: &'a Decisions,
+    /// All others.
+    pub(crate) otherwise: OffChain,
+}
+
 /// A branch the CLI does not load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Branch {
+    /// What a decision about it is remembered by: the uuid of its first row with speech, and how
+    /// many human rows it has. A branch that grew is another one and asked about again.
+    pub key: String,
     /// The line of the row it leaves the chain at; 0 when it hangs on nothing.
     pub leaves_at_line: u64,
     /// The line of its first row with speech.
@@ -53,9 +79,9 @@ pub enum Fate {
     AssistantOnly,
     /// Every word of a human's on it stands on the chain too.
     WordsOnChain,
-    /// The configuration drops it.
+    /// A human, or the configuration, drops it.
     Dropped,
-    /// The configuration carries it.
+    /// A human, or the configuration, carries it.
     Carried,
     /// A human's words stand nowhere else: somebody has to say what becomes of them.
     Undecided,
@@ -69,7 +95,7 @@ impl Survey {
         &mut self,
         chain: &mut Chain,
         context: Context<'_>,
-        off_chain: OffChain,
+        deciding: Deciding<'_>,
     ) -> Result<Vec<Branch>, TranscriptError> {
         let beside: Vec<RowNo> = (0..self.index.len())
             .filter(|row| {
@@ -92,25 +118,40 @@ impl Survey {
         for ((leaves, first), rows) in groups {
             let from = leaves.and_then(|row| place.get(&row)).map_or(0, |at| at + 1);
             let later = chain.rows.get(from..).unwrap_or_default();
+            let with = |bit| rows.iter().filter(|row| self.index.has(**row, bit)).count() as u64;
+            let human_rows = with(flag::HUMAN);
+            let key = format!("{}+{human_rows}", texts.id(self, rows.first().copied().unwrap_or(first))?);
+            let off_chain = match deciding.decisions.get(&key) {
+                Some(Decision::Drop) => OffChain::Drop,
+                Some(Decision::Carry) => OffChain::Carry,
+                None => deciding.otherwise,
+            };
             let fate = self.fate(&rows, later, &mut texts, off_chain)?;
             let line = |row: RowNo| self.index.get(row).map_or(0, |entry| entry.line());
-            let with = |bit| rows.iter().filter(|row| self.index.has(**row, bit)).count() as u64;
             branches.push(Branch {
+                key,
                 leaves_at_line: leaves.map_or(0, line),
                 first_line: rows.first().map_or_else(|| line(first), |row| line(*row)),
-                human_rows: with(flag::HUMAN),
+                human_rows,
                 assistant_rows: with(flag::ASSISTANT),
                 lines: rows.iter().take(20).map(|row| line(*row)).collect(),
                 fate,
             });
-            if fate == Fate::Carried {
-                carried.extend(rows);
+            match fate {
+                Fate::Carried => carried.extend(rows),
+                Fate::Dropped => self.decided.extend(rows),
+                _ => {}
             }
         }
         carried.sort_unstable();
         self.join(chain, &carried);
         branches.sort_by_key(|branch| branch.first_line);
         Ok(branches)
+    }
+
+    /// Offsets of the rows that somebody decided to drop.
+    pub(crate) fn decided(&self) -> HashSet<u64> {
+        self.decided.iter().filter_map(|row| self.index.get(*row)).map(super::index::Entry::offset).collect()
     }
 
     /// Where a row's branch leaves the chain, and the branch's first row.
@@ -143,6 +184,10 @@ impl Survey {
         for row in branch.iter().filter(|row| self.index.has(**row, flag::HUMAN)) {
             wanted.extend(texts.of(self, *row)?);
         }
+        #[cfg(test)]
+        if super::judge::switched_off::is_off("forks") {
+            return Ok(Fate::Retry);
+        }
         if wanted.is_empty() {
             return Ok(Fate::AssistantOnly);
         }
@@ -172,9 +217,23 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
+    /// A row's uuid; of a queued message, where it stands.
+    fn id(&mut self, survey: &Survey, row: RowNo) -> Result<String, TranscriptError> {
+        let Some(entry) = survey.index.get(row).copied() else { return Ok(String::new()) };
+        let (bytes, head) = self.rows.read(&entry)?;
+        Ok(match head.uuid {
+            Some(id) => decode(id.of(bytes)).text.into_owned(),
+            None => format!("queue-operation@{}", entry.offset()),
+        })
+    }
+
     fn of(&mut self, survey: &Survey, row: RowNo) -> Result<Vec<TextKey>, TranscriptError> {
         let Some(entry) = survey.index.get(row).copied() else { return Ok(Vec::new()) };
         let (bytes, head) = self.rows.read(&entry)?;
+        if entry.has(flag::QUEUED) {
+            let words = head.row_content.map(|span| decode(span.of(bytes)).text);
+            return Ok(words.map(|text| Sha256::digest(text.as_bytes()).into()).into_iter().collect());
+        }
         self.context.judge(bytes, head, &mut self.judged);
         let human = self.judged.speech().filter(|part| part.role == Role::Human);
         Ok(human.map(|part| Sha256::digest(speech::text_of(part, bytes).0.as_bytes()).into()).collect())
@@ -185,20 +244,46 @@ impl Branch {
     /// The message that blocks a rebuild.
     #[must_use]
     pub fn message(&self) -> String {
-        let Self { leaves_at_line, first_line, human_rows, .. } = self;
-        let from = if *leaves_at_line == 0 {
-            "a second beginning".to_owned()
-        } else {
-            format!("a branch that leaves the conversation at line {leaves_at_line}")
-        };
-        let words = if *human_rows == 1 {
+        format!(
+            "line {}: {} only on {}, which the CLI does not load: look at it, then decide `drop` or `carry` about the \
+             branch {}, or about all of them with off_chain in the table [runner]",
+            self.first_line,
+            self.words(),
+            self.place(),
+            self.key
+        )
+    }
+
+    fn words(&self) -> String {
+        if self.human_rows == 1 {
             "a human message stands".to_owned()
         } else {
-            format!("{human_rows} human messages stand")
-        };
-        format!(
-            "line {first_line}: {words} only on {from}, which the CLI does not load: look at it, then set off_chain \
-             in the table [runner] to \"drop\" or \"carry\""
-        )
+            format!("{} human messages stand", self.human_rows)
+        }
+    }
+
+    /// Where it leaves the conversation, in words.
+    #[must_use]
+    pub fn place(&self) -> String {
+        if self.leaves_at_line == 0 {
+            "a second beginning".to_owned()
+        } else {
+            format!("a branch that leaves the conversation at line {}", self.leaves_at_line)
+        }
+    }
+}
+
+impl Fate {
+    /// What becomes of the branch and why, in words.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Retry => "dropped: the same message was sent again",
+            Self::AssistantOnly => "dropped: no human says anything on it",
+            Self::WordsOnChain => "dropped: every word of a human's stands in the conversation too",
+            Self::Dropped => "dropped: so decided",
+            Self::Carried => "carried: so decided",
+            Self::Undecided => "not decided",
+        }
     }
 }

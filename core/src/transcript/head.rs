@@ -113,6 +113,24 @@ pub(crate) struct KaelHead {
     pub(crate) cut: bool,
 }
 
+/// A field of no known name, where it might hold words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Odd {
+    pub(crate) level: Level,
+    pub(crate) key: Span,
+    pub(crate) value: Span,
+}
+
+/// In what a field stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Row,
+    Message,
+    Attachment,
+    /// A content block, by its place.
+    Block(u16),
+}
+
 /// The parts of a row that anything here looks at, as spans into its bytes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
@@ -134,6 +152,8 @@ pub(crate) struct Head {
     pub(crate) api_error_status: Option<u64>,
     pub(crate) api_block_index: Option<u64>,
     pub(crate) has_plan_content: bool,
+    /// It has fields that versions without provenance write on what somebody typed.
+    pub(crate) is_typed: bool,
     pub(crate) origin_kind: Option<Span>,
     pub(crate) prompt_source: Option<Span>,
     pub(crate) turn_origin: Option<Span>,
@@ -165,14 +185,22 @@ pub(crate) struct Head {
     pub(crate) leaf: Option<Span>,
     pub(crate) last_prompt: Option<Span>,
     pub(crate) kael: Option<KaelHead>,
+    /// Fields that nothing here reads and whose value is text or holds some.
+    pub(crate) odd: Vec<Odd>,
 }
+
+/// Fields of rows that nothing reads and that are on nearly every row.
+const COMMON: &[&[u8]] =
+    &[b"cwd", b"gitBranch", b"userType", b"entrypoint", b"slug", b"requestId", b"promptId", b"data"];
 
 impl Head {
     /// Reads the object at the start of `row` and says how long it is.
     pub(crate) fn parse(&mut self, row: &[u8]) -> Result<usize, Bad> {
         let mut blocks = std::mem::take(&mut self.blocks);
+        let mut odd = std::mem::take(&mut self.odd);
         blocks.clear();
-        *self = Self { blocks, ..Self::default() };
+        odd.clear();
+        *self = Self { blocks, odd, ..Self::default() };
         let mut scanner = Scanner::new(row);
         scanner.object(|s, key| {
             match key {
@@ -201,6 +229,10 @@ impl Head {
                 b"apiErrorStatus" => self.api_error_status = s.maybe_number()?,
                 b"apiBlockIndex" => self.api_block_index = s.maybe_number()?,
                 b"planContent" => self.has_plan_content = s.maybe_string()?.is_some_and(|p| p.len() > 0),
+                b"permissionMode" | b"thinkingMetadata" | b"todos" => {
+                    self.is_typed = true;
+                    s.pass()?;
+                }
                 b"origin" => self.origin_kind = kind_of_origin(s)?,
                 b"promptSource" => self.prompt_source = s.maybe_string()?,
                 b"turnOrigin" => self.turn_origin = s.maybe_string()?,
@@ -215,7 +247,8 @@ impl Head {
                 b"leafUuid" => self.leaf = s.maybe_string()?,
                 b"lastPrompt" => self.last_prompt = s.maybe_string()?,
                 b"kael" => self.kael = parse_kael(s)?,
-                _ => s.pass()?,
+                _ if COMMON.contains(&key) => s.pass()?,
+                _ => odd_field(Level::Row, key, s, row, &mut self.odd)?,
             }
             Ok(())
         })?;
@@ -236,9 +269,9 @@ impl Head {
                 b"usage" => self.usage = parse_usage(s)?,
                 b"content" => {
                     self.blocks.clear();
-                    self.content = parse_content(s, row, &mut self.blocks)?;
+                    self.content = parse_content(s, row, &mut self.blocks, &mut self.odd)?;
                 }
-                _ => s.pass()?,
+                _ => odd_field(Level::Message, key, s, row, &mut self.odd)?,
             }
             Ok(())
         })?;
@@ -256,12 +289,12 @@ impl Head {
                 b"type" => self.attachment_type = s.maybe_string()?,
                 b"prompt" => {
                     self.blocks.clear();
-                    self.prompt = parse_content(s, row, &mut self.blocks)?;
+                    self.prompt = parse_content(s, row, &mut self.blocks, &mut self.odd)?;
                 }
                 b"commandMode" => self.command_mode = s.maybe_string()?,
                 b"source_uuid" => self.source_uuid = s.maybe_string()?,
                 b"origin" => self.attachment_origin = kind_of_origin(s)?,
-                _ => s.pass()?,
+                _ => odd_field(Level::Attachment, key, s, row, &mut self.odd)?,
             }
             Ok(())
         })?;
@@ -332,12 +365,38 @@ fn parse_kael(s: &mut Scanner<'_>) -> Result<Option<KaelHead>, Bad> {
     Ok(Some(kael))
 }
 
-fn parse_content(s: &mut Scanner<'_>, row: &[u8], blocks: &mut Vec<Block>) -> Result<Content, Bad> {
+/// Passes over a field and notes it if its value may hold text. A key that is not spelt as it stands
+/// in the row (with escapes) is noted by where its value is.
+fn odd_field(
+    level: Level,
+    key: &[u8],
+    s: &mut Scanner<'_>,
+    row: &[u8],
+    odd: &mut Vec<Odd>,
+) -> Result<(), Bad> {
+    let text = matches!(s.peek(), Some(b'"' | b'{' | b'['));
+    let value = s.skip()?;
+    if text && value.len() > 8 && odd.len() < 64 {
+        // The key stands right in front of its value.
+        let front = row.get(..value.start as usize).unwrap_or_default();
+        let at = memchr::memmem::rfind(front, key).unwrap_or(value.start as usize);
+        odd.push(Odd { level, key: Span::new(at, (at + key.len()).min(front.len())), value });
+    }
+    Ok(())
+}
+
+fn parse_content(
+    s: &mut Scanner<'_>,
+    row: &[u8],
+    blocks: &mut Vec<Block>,
+    odd: &mut Vec<Odd>,
+) -> Result<Content, Bad> {
     match s.peek() {
         Some(b'"') => s.string().map(Content::Text),
         Some(b'[') => {
             s.array(|s| {
-                blocks.push(parse_block(s, row)?);
+                let at = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
+                blocks.push(parse_block(s, row, at, odd)?);
                 Ok(())
             })?;
             Ok(Content::Blocks)
@@ -346,7 +405,7 @@ fn parse_content(s: &mut Scanner<'_>, row: &[u8], blocks: &mut Vec<Block>) -> Re
     }
 }
 
-fn parse_block(s: &mut Scanner<'_>, row: &[u8]) -> Result<Block, Bad> {
+fn parse_block(s: &mut Scanner<'_>, row: &[u8], at: u16, odd: &mut Vec<Odd>) -> Result<Block, Bad> {
     let mut block = Block::default();
     if s.peek() != Some(b'{') {
         block.whole = s.skip()?;
@@ -377,7 +436,8 @@ fn parse_block(s: &mut Scanner<'_>, row: &[u8]) -> Result<Block, Bad> {
             }
             b"source" => block.source = Some(s.skip()?),
             b"is_error" => block.is_error = s.is_true()?,
-            _ => s.pass()?,
+            b"thinking" | b"signature" | b"data" => s.pass()?,
+            _ => odd_field(Level::Block(at), key, s, row, odd)?,
         }
         Ok(())
     })?;

@@ -86,6 +86,8 @@ pub(crate) mod flag {
     pub(crate) const KAEL: u32 = 1 << 10;
     /// The assistant row is one of the model's: not synthetic, no API error.
     pub(crate) const MODEL: u32 = 1 << 11;
+    /// Not a row of its own: the place of a queued message, whose words are in its `enqueue` row.
+    pub(crate) const QUEUED: u32 = 1 << 12;
     /// Speech of either.
     pub(crate) const SPEECH: u32 = HUMAN | ASSISTANT;
     /// The number of the session the row names stands above these bits.

@@ -17,6 +17,7 @@
 
 pub(crate) mod chain;
 mod damage;
+mod doubts;
 pub mod drift;
 mod error;
 pub(crate) mod forks;
@@ -25,7 +26,7 @@ pub(crate) mod index;
 pub(crate) mod json;
 pub(crate) mod judge;
 pub(crate) mod media;
-mod queue;
+pub(crate) mod queue;
 pub(crate) mod reader;
 pub mod receipt;
 pub(crate) mod rows;
@@ -35,7 +36,7 @@ pub(crate) mod survey;
 
 pub use damage::{Damage, DamageKind, DamageReport};
 pub use error::TranscriptError;
-pub use forks::{Branch, Fate, OffChain};
+pub use forks::{Branch, Decision, Decisions, Fate, OffChain};
 pub use judge::{ItemKind, Role};
 pub use rules::{Category, ExtractRules, OwnRows, Rule};
 pub use survey::{Dropped, UnknownShape};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::damage::{Damage, DamageKind};
+use super::drift::{Known, Shape};
 use super::error::TranscriptError;
 use super::head::Head;
 use super::json::Scanner;
@@ -32,6 +33,8 @@ pub(crate) struct Place {
 pub(crate) enum Event<'a> {
     /// A row: a JSON object. `around` counts white space and line ends that go with it.
     Row { place: Place, bytes: &'a [u8], head: &'a Head, around: u64 },
+    /// All complete lines were read: what follows may still be written.
+    Incomplete,
     /// A blank line.
     Blank { bytes: u64 },
     /// A damaged place.
@@ -156,6 +159,7 @@ impl<R: Read> Reader<R> {
         let rest = (filled - start) as u64 + skipping;
         if rest > 0 {
             self.line += 1;
+            on(Event::Incomplete)?;
             if skipping > 0 {
                 on(self.damage(DamageKind::TooLong, 0, rest))?;
             } else {
@@ -227,8 +231,15 @@ impl Line {
             }
             let parsed = head.parse(rest);
             let Ok(length) = parsed else {
-                let kind = if self.newline == 0 { DamageKind::TornTail } else { unreadable(rest) };
                 on(Event::Blank { bytes: around })?;
+                // A version writes its next row behind a half that a killed one left (facts 4).
+                if let Some(next) = row_behind(rest, head) {
+                    on(damage(DamageKind::TornHalf, at, next))?;
+                    at += next;
+                    around = 0;
+                    continue;
+                }
+                let kind = if self.newline == 0 { DamageKind::TornTail } else { unreadable(rest) };
                 return on(damage(kind, at, rest.len() + usize::from(self.newline == 1)));
             };
             if rows == 1 {
@@ -253,6 +264,27 @@ impl Line {
         }
     }
 }
+
+/// Where behind a torn half a whole row begins. Only one that names its session counts, and whose
+/// type is known: what is torn may hold objects of its own.
+fn row_behind(line: &[u8], head: &mut Head) -> Option<usize> {
+    if line.first() != Some(&b'{') {
+        return None;
+    }
+    let starts = memchr::memmem::find_iter(line, b"{\"").filter(|at| *at > 0).take(MAX_STARTS);
+    for at in starts {
+        let rest = line.get(at..).unwrap_or_default();
+        let whole = head.parse(rest).is_ok() && head.session.is_some();
+        let known = head.type_name.is_some_and(|name| Known::find(Shape::Row, name.of(rest)).is_some());
+        if whole && known {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// How many places in a torn line are looked at.
+const MAX_STARTS: usize = 256;
 
 /// What kind of damage a line is that does not begin with an object.
 fn unreadable(line: &[u8]) -> DamageKind {

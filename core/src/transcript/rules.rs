@@ -106,6 +106,8 @@ rules! {
     Interrupt, "interrupt", Class::Noise(Category::RuntimeText);
     /// A plan of the model's own, fed back to it.
     FedBackPlan, "fed_back_plan", Class::Noise(Category::RuntimeText);
+    /// What a hook says in place of an answer when it stops a prompt.
+    HookStop, "hook_stop", Class::Noise(Category::RuntimeText);
     /// A row whose provenance fields name another writer than a human.
     NotHuman, "not_human", Class::Noise(Category::RuntimeText);
     /// A note of ours, known by its uuid.
@@ -180,6 +182,7 @@ impl Default for ExtractRules {
 }
 
 impl ExtractRules {
+    /// Whether a tool of this name speaks to a chat.
     pub(crate) fn is_reply_tool(&self, name: &str) -> bool {
         name == "SendUserMessage" || self.reply_tools.iter().any(|pattern| matches(pattern, name))
     }

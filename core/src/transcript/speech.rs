@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::head::{BlockKind, Content, Head};
+use sha2::{Digest, Sha256};
+
+use super::head::{BlockKind, Content, Head, RowKind};
 use super::index::RowKey;
 use super::json::{Span, decode};
 use super::judge::{ItemKind, Judged, Part, Role, Take, command_text};
@@ -76,6 +78,18 @@ pub(crate) fn utterances(
     all
 }
 
+/// The utterance of a queued message that has no row of its own, from its `enqueue` row.
+pub(crate) fn queued(head: &Head) -> Option<Utterance> {
+    let words = head.row_content?;
+    Some(Utterance {
+        role: Role::Human,
+        kind: ItemKind::Queued,
+        number: 0,
+        is_string: true,
+        parts: vec![(words, Take::Text { stamp: 0 })],
+    })
+}
+
 /// The id of the tool call that a part stands in.
 fn call_of(part: &Part, head: &Head) -> Option<Span> {
     let inside = |block: &&super::head::Block| {
@@ -92,6 +106,10 @@ pub(crate) fn identity(row: &[u8], head: &Head, kind: ItemKind, number: u32) -> 
     let text = |span: Span| decode(span.of(row)).text.into_owned();
     if let Some(source) = head.kael.and_then(|kael| kael.source) {
         return text(source);
+    }
+    if head.kind == RowKind::QueueOperation {
+        let digest = media::hex(&Sha256::digest(row));
+        return format!("queue-operation#{}", digest.get(..32).unwrap_or_default());
     }
     let id = head.uuid.map_or_else(String::new, text);
     let suffix = kind.suffix();

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::damage::DamageReport;
+use super::doubts::Doubts;
 use super::error::TranscriptError;
-use super::head::{BlockKind, Head, Parent, RowKind};
-use super::index::{Index, NewRow, RowKey, flag};
-use super::judge::{Context, ItemKind, Judged, Role, Trouble, shape_name};
-use super::queue::{Queue, Unseen};
+use super::head::{Head, Parent, RowKind};
+use super::index::{Index, NewRow, RowKey, RowNo, flag};
+use super::judge::{Context, Judged, Role, Trouble, shape_name};
+use super::queue::{self, Step, Unseen};
 use super::reader::{End, Event, Place, Reader};
 use super::rules::Rule;
-use crate::ledger::Account;
+use crate::ledger::{Account, Tally};
 
 /// What one rule dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -40,6 +41,15 @@ impl Dropped {
     }
 }
 
+impl Dropped {
+    /// Takes back what [`Dropped::add`] put in.
+    fn remove(&mut self, line: u64, bytes: u64) {
+        self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.lines.retain(|listed| *listed != line);
+    }
+}
+
 /// A shape nobody here understands, with the first place it was met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnknownShape {
@@ -60,11 +70,18 @@ const MAX_SHAPES: usize = 100;
 pub(crate) struct Survey {
     pub(crate) path: PathBuf,
     pub(crate) index: Index,
-    pub(crate) account: Account,
+    pub(crate) tally: Tally,
+    /// The tally at the end of the last complete line: a measurement can go on from there.
+    pub(crate) complete: Option<Tally>,
     pub(crate) drops: BTreeMap<Rule, Dropped>,
     pub(crate) damage: DamageReport,
     pub(crate) unknown: Vec<UnknownShape>,
+    /// Queued messages that no row shows and whose words the file does not say.
     pub(crate) unseen: Vec<Unseen>,
+    /// Rows of queued messages that stand nowhere else: their words are in their `enqueue` rows.
+    pub(crate) queued: Vec<RowNo>,
+    /// Rows of branches that somebody decided to drop.
+    pub(crate) decided: Vec<RowNo>,
     /// Reply tools that succeeded, by the id of the call.
     pub(crate) sent: HashSet<RowKey>,
     /// The rule of each row in file order, as [`Rule::number`]; the proof compares.
@@ -85,10 +102,22 @@ struct Surveyor<'a> {
     context: Context<'a>,
     survey: Survey,
     judged: Judged,
-    queue: Queue,
+    doubts: Doubts,
     sessions: HashMap<Box<[u8]>, u32>,
-    /// Messages sent by tools whose result has not come yet, and their bytes.
-    calls: HashMap<RowKey, u64>,
+    /// Queued messages by number: places kept for them where they were queued and where taken.
+    places: HashMap<u64, Queued>,
+    /// The last row that can be on a chain.
+    last_chain: Option<RowKey>,
+}
+
+/// A queued message, and the places kept for it.
+#[derive(Clone, Copy)]
+struct Queued {
+    offset: u64,
+    length: u32,
+    line: u64,
+    at: RowNo,
+    taken: Option<RowNo>,
 }
 
 impl Survey {
@@ -108,11 +137,14 @@ impl Survey {
         let survey = Self {
             path: path.to_owned(),
             index: Index::default(),
-            account: Account::default(),
+            tally: Tally::default(),
+            complete: None,
             drops: BTreeMap::new(),
             damage: DamageReport::default(),
             unknown: Vec::new(),
             unseen: Vec::new(),
+            queued: Vec::new(),
+            decided: Vec::new(),
             sent: HashSet::new(),
             verdicts: Vec::new(),
             last_leaf: Vec::new(),
@@ -124,25 +156,23 @@ impl Survey {
             context,
             survey,
             judged: Judged::default(),
-            queue: Queue::default(),
+            doubts: Doubts::default(),
             sessions: HashMap::new(),
-            calls: HashMap::new(),
+            places: HashMap::new(),
+            last_chain: None,
         };
         let mut reader = Reader::new(file, path).starting_at(start, 0);
         if hash {
             reader = reader.hashing();
         }
         let (end, digest) = reader.run(|event| surveyor.event(event))?;
-        let Surveyor { mut survey, queue, calls, .. } = surveyor;
+        surveyor.queue_rows()?;
+        let Surveyor { mut survey, doubts, .. } = surveyor;
         survey.end = end;
         survey.sha256 = digest.unwrap_or_default();
-        survey.unseen = queue.unseen();
-        // A call without a result has not succeeded.
-        for bytes in calls.into_values() {
-            survey.account.unsent(bytes);
-        }
-        check_sums(path, &survey.account, end.offset - start)?;
+        check_sums(path, &survey.tally.account, end.offset - start)?;
         survey.resolve_late_parents()?;
+        survey.resolve_doubts(&doubts, context)?;
         Ok(survey)
     }
 
@@ -198,22 +228,25 @@ pub(crate) fn check_sums(path: &Path, account: &Account, actual: u64) -> Result<
 impl Surveyor<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<(), TranscriptError> {
         match event {
-            Event::Blank { bytes } => self.survey.account.blank(bytes),
+            Event::Blank { bytes } => self.survey.tally.account.blank(bytes),
             Event::Damage(damage) => {
-                self.survey.account.damaged(damage.bytes);
+                self.survey.tally.account.damaged(damage.bytes);
                 self.survey.damage.add(damage);
             }
+            Event::Incomplete => self.survey.complete = Some(self.survey.tally.clone()),
             Event::Row { place, bytes, head, around } => self.row(place, bytes, head, around)?,
         }
         Ok(())
     }
 
     fn row(&mut self, place: Place, row: &[u8], head: &Head, around: u64) -> Result<(), TranscriptError> {
-        let Self { context, survey, judged, queue, .. } = self;
+        let Self { context, survey, judged, .. } = self;
         context.judge(row, head, judged);
-        survey.account.row(row, head, judged, around);
+        let Survey { tally, sent, .. } = survey;
+        let step = tally.row(row, head, judged, around, place.line, &mut |call| {
+            sent.insert(call);
+        });
         survey.verdicts.push(judged.rule().number());
-        queue.row(row, head, judged, place.line);
         if judged.parts.is_empty() {
             survey.drops.entry(judged.rule()).or_default().add(place.line, row.len() as u64);
         }
@@ -223,7 +256,11 @@ impl Surveyor<'_> {
         if let Some(trouble) = judged.trouble {
             self.trouble(trouble, row, place.line);
         }
-        self.calls(row, head);
+        let (next, verdict) = (self.survey.index.len(), self.survey.verdicts.len() - 1);
+        self.doubts.row(row, &self.judged, next, verdict, head.uuid.is_some());
+        if let Some(step) = step {
+            self.queue_row(step, place, row.len())?;
+        }
         if let Some(version) = head.version
             && self.survey.versions.len() < MAX_SHAPES
             && let Ok(version) = std::str::from_utf8(version.of(row))
@@ -260,6 +297,9 @@ impl Surveyor<'_> {
         let (shape, what) = match trouble {
             Trouble::Unknown { shape, name } => (shape_name(shape, name, row), None),
             Trouble::Ambiguous { key, what } => (key.to_owned(), Some(what)),
+            Trouble::Field => {
+                (self.judged.field.take().unwrap_or_default(), Some("words in a field nobody here knows"))
+            }
         };
         let unknown = &mut self.survey.unknown;
         if let Some(known) = unknown.iter_mut().find(|known| known.shape == shape) {
@@ -269,31 +309,64 @@ impl Surveyor<'_> {
         }
     }
 
-    /// Messages sent by tools count once their result says that they were sent.
-    fn calls(&mut self, row: &[u8], head: &Head) {
-        for part in self.judged.speech().filter(|part| part.kind == ItemKind::ToolMessage) {
-            let call = head.blocks.iter().find(|block| {
-                block.kind == BlockKind::ToolUse
-                    && block.whole.start <= part.span.start
-                    && part.span.end <= block.whole.end
-            });
-            if let Some(id) = call.and_then(|call| call.id) {
-                self.calls.insert(RowKey::of(id.of(row)), part.bytes);
+    /// Keeps a place in the order of rows for a queued message, where it was queued and where it was
+    /// taken: only the end of the file shows which of them counts.
+    fn queue_row(&mut self, step: Step, place: Place, length: usize) -> Result<(), TranscriptError> {
+        match step {
+            Step::Queued(number) => {
+                let mut queued = Queued {
+                    offset: place.offset,
+                    length: u32::try_from(length).unwrap_or(u32::MAX),
+                    line: place.line,
+                    at: 0,
+                    taken: None,
+                };
+                queued.at = self.keep_place(number, queued, "queued")?;
+                self.places.insert(number, queued);
             }
-        }
-        if self.calls.is_empty() {
-            return;
-        }
-        for block in head.blocks.iter().filter(|block| block.kind == BlockKind::ToolResult) {
-            let Some(id) = block.id.map(|id| RowKey::of(id.of(row))) else { continue };
-            if let Some(bytes) = self.calls.remove(&id) {
-                if block.is_error {
-                    self.survey.account.unsent(bytes);
-                } else {
-                    self.survey.sent.insert(id);
+            Step::Taken(number) => {
+                if let Some(queued) = self.places.get(&number).copied() {
+                    let taken = self.keep_place(number, queued, "taken")?;
+                    self.places.insert(number, Queued { taken: Some(taken), ..queued });
                 }
             }
         }
+        Ok(())
+    }
+
+    fn keep_place(&mut self, number: u64, queued: Queued, what: &str) -> Result<RowNo, TranscriptError> {
+        self.push(NewRow {
+            key: RowKey::of(format!("{what} {number} at byte {}", queued.offset).as_bytes()),
+            offset: queued.offset,
+            length: queued.length,
+            line: queued.line,
+            // It belongs to the branch that was being written.
+            parent: self.last_chain,
+            flags: flag::QUEUED,
+        })
+    }
+
+    /// Gives the messages that no row shows their places.
+    fn queue_rows(&mut self) -> Result<(), TranscriptError> {
+        for unseen in self.survey.tally.queue.unseen() {
+            let known = self.places.get(&unseen.number).copied().filter(|_| unseen.bytes.is_some());
+            let Some(queued) = known else {
+                self.survey.unseen.push(unseen);
+                continue;
+            };
+            let row = match unseen.place {
+                queue::Place::Taken => queued.taken.unwrap_or(queued.at),
+                queue::Place::Queued => queued.at,
+                queue::Place::End => self.keep_place(unseen.number, queued, "waiting")?,
+            };
+            self.survey.index.set(row, flag::HUMAN);
+            self.survey.queued.push(row);
+            if let Some(copies) = self.survey.drops.get_mut(&Rule::QueueCopy) {
+                copies.remove(queued.line, u64::from(queued.length));
+            }
+        }
+        self.survey.queued.sort_unstable();
+        Ok(())
     }
 
     fn session(&mut self, row: &[u8], head: &Head) -> u32 {
@@ -340,8 +413,14 @@ impl Surveyor<'_> {
             parent,
             flags,
         };
-        let added = self.survey.index.push(new);
-        added.map(drop).ok_or_else(|| TranscriptError::TooLarge {
+        if chain && !head.is_sidechain {
+            self.last_chain = Some(key);
+        }
+        self.push(new).map(drop)
+    }
+
+    fn push(&mut self, new: NewRow) -> Result<RowNo, TranscriptError> {
+        self.survey.index.push(new).ok_or_else(|| TranscriptError::TooLarge {
             path: self.survey.path.clone(),
             what: "more than four billion rows",
         })

@@ -17,6 +17,7 @@ fn events(input: impl Read) -> (Vec<String>, u64) {
                 Event::Row { place, bytes, around, .. } => {
                     format!("row {}@{}+{} around {around}", place.line, place.offset, bytes.len())
                 }
+                Event::Incomplete => return Ok(()),
                 Event::Blank { bytes } => format!("blank {bytes}"),
                 Event::Damage(d) => format!("{:?} {}@{}+{}", d.kind, d.line, d.offset, d.bytes),
             });

@@ -6,6 +6,7 @@
 
 pub mod binary;
 pub mod command;
+pub mod hush;
 pub mod lines;
 pub mod live;
 pub mod marked;

@@ -103,6 +103,25 @@ pub struct Run {
     /// End when nothing is left to do: exit 0, or 1 when the queue is held
     #[arg(long)]
     pub until_idle: bool,
+    /// How logs are written to standard error. They name turns and messages by number and hold nothing that was said,
+    /// unless log_content = true. $KAEL_LOG says how much: error, warn, info (default), debug, or per module such as
+    /// `info,kael_runner::keeper=debug`
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log: LogFormat,
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Journald under systemd, else text
+    #[default]
+    Auto,
+    /// A line for people, with the time
+    Text,
+    /// A JSON object a line
+    Json,
+    /// A line without time, after its syslog level (`<4>`), as journald reads from a unit's standard error
+    Journald,
 }
 
 /// Arguments of `send`.
@@ -131,6 +150,9 @@ pub struct Status {
     /// An operation instead of the whole [default: the latest one is shown]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+    /// Print it again whenever it changes, until interrupted; with --json a line each
+    #[arg(long, conflicts_with = "operation")]
+    pub watch: bool,
 }
 
 /// Arguments of `usage`.
@@ -161,6 +183,20 @@ pub struct Plan {
     /// Go on although that many lines cannot be read
     #[arg(long, value_name = "N")]
     pub accept_damage: Option<u64>,
+    /// Show the items one by one, with their lines, instead of the figures
+    #[arg(long, value_name = "WHICH", conflicts_with = "candidate")]
+    pub show: Option<Show>,
+}
+
+/// Which items of a plan to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Show {
+    /// What goes into the clean session
+    Carried,
+    /// What does not, and why
+    Dropped,
+    /// What is said on branches that the CLI does not load
+    OffChain,
 }
 
 /// Arguments of `request`.

@@ -5,6 +5,7 @@ mod attach;
 pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
+pub mod logs;
 pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod plan;
@@ -160,17 +161,4 @@ fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
              model may ask with the tool thread_rebuild_request"
         ))),
     }
-}
-
-/// Logs go to standard error, from `level` on unless `KAEL_LOG` says otherwise: standard output belongs to fronts and
-/// protocols.
-pub(crate) fn start_logging(level: &str) {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
 }

@@ -1,6 +1,7 @@
 //! Printing: text for people, one JSON value for scripts.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -32,6 +33,47 @@ impl Output {
         } else {
             eprintln!("error: {}", error.message);
         }
+    }
+}
+
+/// Lines for people, through `$PAGER` (else `less`) where somebody reads them on a terminal.
+pub struct Pages {
+    pager: Option<Child>,
+}
+
+impl Pages {
+    /// Starts the pager if one is wanted and standard output is a terminal.
+    pub fn open(wanted: bool) -> Result<Self, CliError> {
+        if !wanted || !std::io::stdout().is_terminal() {
+            return Ok(Self { pager: None });
+        }
+        let pager = std::env::var_os("PAGER").filter(|pager| !pager.is_empty());
+        let pager = pager.unwrap_or_else(|| "less".into());
+        // One word, never through a shell. Without a pager the lines are simply printed.
+        Ok(Self { pager: Command::new(pager).stdin(Stdio::piped()).spawn().ok() })
+    }
+
+    /// Prints one line; false when nobody reads any more.
+    pub fn line(&mut self, text: &str) -> std::io::Result<bool> {
+        let text = format!("{text}\n");
+        let written = match self.pager.as_mut().and_then(|pager| pager.stdin.as_mut()) {
+            Some(pager) => pager.write_all(text.as_bytes()),
+            None => std::io::stdout().lock().write_all(text.as_bytes()),
+        };
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the reader.
+    pub fn close(mut self) -> Result<(), CliError> {
+        if let Some(mut pager) = self.pager.take() {
+            drop(pager.stdin.take());
+            pager.wait()?;
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kael_core::ids::SessionId;
-use kael_core::rebuild::{self, Plan, PlanInput};
+use kael_core::rebuild::{self, Plan, PlanInput, Show, Shown};
+use kael_core::transcript::Role;
 use serde_json::{Value, json};
 
 use crate::companion::Companion;
@@ -15,12 +16,16 @@ use crate::settings::{extract_rules, rebuild_settings};
 use super::args;
 use super::dirty::{find_source, to_json};
 use super::error::{CliError, ErrorKind};
-use super::output::Output;
+use super::output::{Output, Pages};
 
 /// Runs the command. A blocked plan is printed and exits with 3.
 pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<ExitCode, CliError> {
     let source = find_source(companion, args.source.transcript.as_deref())?;
     let plan = make(companion, Some(&source), args.accept_damage)?;
+    if let Some(which) = args.show {
+        items(&plan, &source, which, output)?;
+        return Ok(code(&plan));
+    }
     let written = match &args.candidate {
         Some(path) if !plan.is_hard_blocked() => Some(write(&plan, &source, path)?),
         _ => None,
@@ -28,11 +33,56 @@ pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<
     let mut value = describe(companion, &plan, &source)?;
     value["candidate_path"] = json!(written);
     output.print(&value, || text(&plan, &source, written.as_deref()))?;
-    Ok(if plan.blocked.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(ErrorKind::Refused.exit_code())
-    })
+    Ok(code(&plan))
+}
+
+fn code(plan: &Plan) -> ExitCode {
+    if plan.blocked.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ErrorKind::Refused.exit_code()) }
+}
+
+/// The items one by one: a JSON value a line, or text through a pager.
+fn items(plan: &Plan, source: &Path, which: args::Show, output: &Output) -> Result<(), CliError> {
+    let what = match which {
+        args::Show::Carried => Show::Carried,
+        args::Show::Dropped => Show::Dropped,
+        args::Show::OffChain => Show::OffChain,
+    };
+    let json = output.json;
+    let mut pages = Pages::open(!json)?;
+    let mut wrong = None;
+    rebuild::show(plan, source, what, &mut |item| {
+        let text = if json { json!(item).to_string() } else { item_text(&item) };
+        match pages.line(&text) {
+            Ok(more) => more,
+            Err(error) => {
+                wrong = Some(error);
+                false
+            }
+        }
+    })?;
+    pages.close()?;
+    wrong.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn item_text(item: &Shown) -> String {
+    let who = match item.who {
+        Some(Role::Human) => "human",
+        Some(Role::Assistant) => "assistant",
+        None => "",
+    };
+    let mut head = format!("line {:<8}", item.line);
+    if let Some(turn) = item.turn {
+        head.push_str(&format!(" turn {:<6}", turn + 1));
+    }
+    if let Some(generation) = item.generation {
+        head.push_str(&format!(" rebuilt {generation} times "));
+    }
+    let time = item.time.as_deref().unwrap_or("no time");
+    head.push_str(&format!(" {who:<10} {} {time} {} bytes", item.what, item.bytes));
+    // Escape sequences in what was said would act on the terminal.
+    let text: String = item.text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
+    let words: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
+    format!("{}\n{}\n", head.trim_end(), words.join("\n"))
 }
 
 /// What the command shows of the pointer's session.
@@ -92,6 +142,13 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
             plan.items.len()
         ),
     ];
+    if plan.generation() > 1 {
+        let old = plan.items.iter().filter(|item| item.generation > 1).count();
+        lines.push(format!(
+            "               {old} of the items come from earlier rebuilds, the oldest from {}",
+            plan.generation() - 1
+        ));
+    }
     if stats.open_tail_turns > 0 {
         lines.push("               the last turn is not answered; it is carried and marked".to_owned());
     }
@@ -103,7 +160,11 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
     }
     let gain = &plan.gain;
     let level = gain.measured_tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-    let percent = gain.percent.map(|p| format!(", {p} % less")).unwrap_or_default();
+    let percent = match gain.percent {
+        Some(percent) if percent < 0 => format!(", {} % more", -percent),
+        Some(percent) => format!(", {percent} % less"),
+        None => String::new(),
+    };
     lines.push(format!(
         "tokens         {level} now, about {} after ({} overhead and {} speech){percent}",
         gain.estimated_after, gain.overhead_tokens, gain.speech_tokens
@@ -121,11 +182,25 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
         ));
     }
     for branch in &plan.off_chain {
-        lines.push(format!("off the chain  {}", branch.message()));
+        lines.push(format!(
+            "off the chain  line {}: {}, {} human and {} assistant rows, {}",
+            branch.first_line,
+            branch.place(),
+            branch.human_rows,
+            branch.assistant_rows,
+            branch.fate.describe()
+        ));
+    }
+    if !plan.reply_elsewhere.is_empty() {
+        let at: Vec<String> = plan.reply_elsewhere.iter().take(3).map(u64::to_string).collect();
+        lines.push(format!(
+            "other chats    {} messages went to a chat that no words came from, line {}",
+            plan.reply_elsewhere.len(),
+            at.join(", ")
+        ));
     }
     for blocked in &plan.blocked {
-        let at = blocked.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        lines.push(format!("BLOCKED        {at}{}", blocked.message));
+        lines.push(format!("BLOCKED        {}", blocked.message));
     }
     match written {
         Some(path) => lines.push(format!("candidate      {path}")),

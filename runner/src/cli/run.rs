@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -50,9 +49,10 @@ pub fn run(companion: Companion, args: &args::Run) -> Result<(), CliError> {
     let chatting = chat::has_terminal() && !args.until_idle;
     if chatting {
         companion.create_folders()?;
-        log_to(&companion.config.state_dir.join("runner.log"))?;
+        // The chat has the whole terminal.
+        super::logs::start(args.log, "info", Some(open_log(&companion.config.state_dir.join("runner.log"))?));
     } else {
-        super::start_logging("info");
+        super::logs::start(args.log, "info", None);
     }
     for warning in &config.warnings {
         note(chatting, warning);
@@ -126,19 +126,6 @@ fn chat_with(companion: Companion) -> Result<(), CliError> {
     });
     let ended = supervisor.join().map_err(|_| CliError::failed("the supervisor panicked"))?;
     ended.and(chatted.unwrap_or(Ok(())))
-}
-
-/// Under a chat, which has the whole terminal, logs go to a file (0600).
-fn log_to(path: &Path) -> Result<(), CliError> {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("KAEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(Mutex::new(open_log(path)?))
-        .init();
-    Ok(())
 }
 
 /// Appends; one that has grown large makes room for a new one, and the last large one is kept.

@@ -4,6 +4,7 @@ use kael_core::pointer::PointerValue;
 use serde_json::{Map, Value, json};
 
 use crate::companion::Companion;
+use crate::doorbell::WaitingBell;
 use crate::queue::{Hold, LastOutcome, NextRetry, Setting};
 
 use super::args;
@@ -17,8 +18,31 @@ pub fn run(companion: &Companion, args: &args::Status, output: &Output) -> Resul
         let value = json!({ "schema": 1, "ok": true, "operation": operation.to_json() });
         return output.print(&value, || super::operations::text(&operation));
     }
+    if args.watch {
+        return watch(companion, output);
+    }
     let status = collect(companion)?;
     output.print(&status, || text(&status))
+}
+
+/// Prints the status whenever it changes. Rung by the runner after each thing it does, like every command that waits;
+/// what it was not rung for it sees within a second.
+fn watch(companion: &Companion, output: &Output) -> Result<(), CliError> {
+    companion.create_folders()?;
+    let bell = WaitingBell::hang(&companion.config.state_dir)?;
+    let mut shown = None;
+    loop {
+        let status = collect(companion)?;
+        let mut same = status.clone();
+        same["at"] = Value::Null;
+        if shown.as_ref() != Some(&same) {
+            output.print(&status, || {
+                format!("{}\n{}\n", status["at"].as_str().unwrap_or_default(), text(&status))
+            })?;
+            shown = Some(same);
+        }
+        bell.wait(None)?;
+    }
 }
 
 /// Everything `status` shows, as its JSON.

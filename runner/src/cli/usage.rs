@@ -42,13 +42,13 @@ fn shown(day: &UsageSum) -> Value {
         "cache_creation": day.sum.cache_creation,
         "output": day.sum.output,
         "context": day.sum.context,
-        "largest_context": day.largest_context,
+        "level": day.sum.level,
         "seconds": seconds(&day.sum),
     })
 }
 
-/// For every activated rebuild: the context at the beginning of a turn before and after it, and the tokens that the
-/// turns since did not have to send.
+/// For every activated rebuild: how full the context was before it, with how much the first turn after it began, and
+/// the tokens that the turns since did not have to send.
 fn saved(companion: &Companion, queue: &Queue) -> Result<Vec<Value>, CliError> {
     let mut all = Vec::new();
     for operation in companion.store()?.list()?.operations {
@@ -59,11 +59,11 @@ fn saved(companion: &Companion, queue: &Queue) -> Result<Vec<Value>, CliError> {
         if !state.was_activated() {
             continue;
         }
-        let Some(before) = queue.contexts_of(source.session)?.pop() else { continue };
+        let Some(before) = queue.last_level_of(source.session)? else { continue };
         let after = queue.contexts_of(candidate.session)?;
         all.push(json!({
             "operation_id": operation.id,
-            "context_before": before,
+            "level_before": before,
             "context_after": after.first(),
             "turns_since": after.len(),
             "tokens": after.iter().map(|level| before.saturating_sub(*level)).sum::<u64>(),
@@ -101,9 +101,9 @@ fn text(days: &[UsageSum], saved: &[Value]) -> String {
         let after =
             one["context_after"].as_u64().map_or_else(|| "not known yet".to_owned(), |n| n.to_string());
         lines.push(format!(
-            "rebuild {}: a turn began with {} tokens before it and with {after} after; about {} tokens saved in {} turns",
+            "rebuild {}: from {} tokens to {after} at the beginning of the next turn; about {} tokens saved in {} turns",
             one["operation_id"].as_str().unwrap_or_default(),
-            one["context_before"],
+            one["level_before"],
             one["tokens"],
             one["turns_since"],
         ));

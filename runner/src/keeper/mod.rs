@@ -78,6 +78,22 @@ impl Keeper {
         Ok(Self { companion, queue, store, version: None, asked: None, is_runner, _lock: lock })
     }
 
+    /// Opens everything anew after the storage has failed: what an earlier sync left is unknown, and nothing is written
+    /// until it has been read again. The lock stays ours.
+    pub fn reopen(&mut self) -> Result<(), CliError> {
+        self.companion = self.companion.on_fresh_disk();
+        self.queue = self.companion.queue()?;
+        self.store = self.companion.store()?;
+        Ok(())
+    }
+
+    /// Writes and forgets something, so that "in order again" is true.
+    pub fn prove_writable(&mut self) -> Result<(), CliError> {
+        // More than a page, as a turn needs.
+        self.queue.set(Setting::Scratch, &"x".repeat(16 * 1024))?;
+        Ok(self.queue.clear(Setting::Scratch)?)
+    }
+
     /// Brings everything an earlier holder left unfinished to a definite state. Returns a line for
     /// each thing that was done.
     pub fn recover(&mut self) -> Result<Vec<String>, CliError> {

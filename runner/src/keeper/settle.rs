@@ -52,10 +52,27 @@ impl Keeper {
         let receipt = self.read_receipt(invocation)?;
         self.adopt_new_session(invocation, &receipt)?;
         self.forget_what_is_out(receipt.after != After::Absent)?;
-        if let Some(Ok(ended)) = run {
-            self.note_window(ended)?;
-            self.note_usage(invocation, ended, &receipt)?;
+        let used = match run {
+            Some(Ok(ended)) => {
+                self.note_window(ended)?;
+                used(ended, &receipt)
+            }
+            _ => None,
+        };
+        let settled = self.settle_by(invocation, run, receipt)?;
+        if let Some(used) = used {
+            let of = (invocation.turn, invocation.session);
+            self.queue.note_usage(invocation.id, of, &used, self.now())?;
         }
+        Ok(settled)
+    }
+
+    fn settle_by(
+        &mut self,
+        invocation: &Invocation,
+        run: &Run<'_>,
+        receipt: Receipt,
+    ) -> Result<Settled, CliError> {
         if receipt.after == After::Answered {
             let (kind, mark) = remark(run).map_or((Kind::Answered, None), |(kind, line)| (kind, Some(line)));
             return self.close(invocation, receipt, kind, mark.as_deref());
@@ -121,29 +138,6 @@ impl Keeper {
     fn note_outcome(&mut self, turn: i64, kind: Kind, detail: &str, charged: bool) -> Result<(), CliError> {
         let (outcome, detail, at) = (kind.word().to_owned(), detail.to_owned(), self.now());
         Ok(self.queue.set(Setting::LastOutcome, &LastOutcome { outcome, detail, turn, charged, at })?)
-    }
-
-    fn note_usage(
-        &mut self,
-        invocation: &Invocation,
-        ended: &Ended,
-        receipt: &Receipt,
-    ) -> Result<(), CliError> {
-        let Some(result) = &ended.result else { return Ok(()) };
-        let tokens = |name: &str| result.usage[name].as_u64().unwrap_or(0);
-        let used = Usage {
-            input: tokens("input_tokens"),
-            cache_read: tokens("cache_read_input_tokens"),
-            cache_creation: tokens("cache_creation_input_tokens"),
-            output: tokens("output_tokens"),
-            context: receipt.first_usage.map(|usage| usage.input()),
-            millis: u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX),
-        };
-        if used.input + used.cache_read + used.cache_creation + used.output == 0 {
-            return Ok(());
-        }
-        let of = (invocation.turn, invocation.session);
-        Ok(self.queue.note_usage(invocation.id, of, &used, self.now())?)
     }
 
     /// Closes a turn that a human stopped. What was said until then is kept; a message that never
@@ -277,4 +271,20 @@ impl Keeper {
     pub(super) fn now(&self) -> Timestamp {
         self.companion.clock.now()
     }
+}
+
+/// What the run has used, by its result; nothing if it never reached the API.
+fn used(ended: &Ended, receipt: &Receipt) -> Option<Usage> {
+    let result = ended.result.as_ref()?;
+    let tokens = |name: &str| result.usage[name].as_u64().unwrap_or(0);
+    let used = Usage {
+        input: tokens("input_tokens"),
+        cache_read: tokens("cache_read_input_tokens"),
+        cache_creation: tokens("cache_creation_input_tokens"),
+        output: tokens("output_tokens"),
+        context: receipt.first_usage.map(|usage| usage.input()),
+        level: receipt.usage.map(|usage| usage.total()),
+        millis: u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX),
+    };
+    (used.input + used.cache_read + used.cache_creation + used.output > 0).then_some(used)
 }

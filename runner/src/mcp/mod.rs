@@ -45,7 +45,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the runtime cannot be started, or the client does not speak the protocol.
 pub fn run(companion: Companion) -> Result<(), CliError> {
-    crate::cli::start_logging("warn");
+    crate::cli::logs::start(crate::cli::args::LogFormat::Text, "warn", None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -83,6 +83,7 @@ const VERSIONS: &[&str] = &[
         cache_creation INTEGER NOT NULL,
         output INTEGER NOT NULL,
         context INTEGER,
+        level INTEGER,
         millis INTEGER NOT NULL
     ) STRICT;
     CREATE INDEX usage_by_time ON usage(at);

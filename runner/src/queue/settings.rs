@@ -29,6 +29,8 @@ pub enum Setting {
     NextRetry,
     /// [`LastOutcome`]: how the last run ended.
     LastOutcome,
+    /// Nothing: written and removed to see whether the disk takes it.
+    Scratch,
 }
 
 impl Setting {
@@ -43,6 +45,7 @@ impl Setting {
             Self::Told => "told",
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
+            Self::Scratch => "scratch",
         }
     }
 }

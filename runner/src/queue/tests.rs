@@ -154,3 +154,55 @@ fn settings_survive_and_can_be_forgotten() {
     queue.clear(Setting::Hold).unwrap();
     assert_eq!(queue.get::<Hold>(Setting::Hold).unwrap(), None);
 }
+
+#[test]
+fn a_file_of_the_first_format_is_brought_up_to_date_and_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/queue/format-1.sqlite");
+    std::fs::copy(old, dir.path().join("queue.sqlite")).unwrap();
+    for _ in 0..2 {
+        let queue = Queue::open(dir.path()).unwrap();
+        let open = queue.open_turn().unwrap().unwrap();
+        assert_eq!((open.id, open.charged), (2, 1));
+        assert_eq!(queue.messages_of(2).unwrap()[0].words, "风筝 🪁");
+        assert_eq!(queue.messages_in(MessageState::Queued).unwrap().len(), 1);
+        assert_eq!(queue.replies_to(1).unwrap()[0].part.words, "Hello yourself.");
+        assert_eq!(queue.invocations_of(2).unwrap()[0].route, Route::ResumeAt("row-0".into()));
+        let hold = queue.get::<Hold>(Setting::Hold).unwrap().unwrap();
+        assert_eq!((hold.reason.as_str(), hold.until), ("an old reason", HeldUntil::Human));
+        assert_eq!(queue.turn_mark(1).unwrap(), None);
+        assert!(queue.usage_since(at(0)).unwrap().is_empty() && queue.left_in().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn usage_is_summed_by_day_and_session_and_a_run_counts_once() {
+    let (_dir, mut queue) = open();
+    let id = queue.accept(&new("k", "hello"), at(1)).unwrap().id;
+    let turn = queue.form_turn(&[id], "[]", at(2)).unwrap().unwrap();
+    let day = 24 * 3600 * 1000;
+    let session = SessionId::generate();
+    for (when, context) in [(5, Some(100)), (9, None), (day + 1, Some(40))] {
+        let run = Invocation { session, ..invocation_for(&turn) };
+        queue.record_invocation(&run).unwrap();
+        let used = Usage {
+            input: 1,
+            cache_read: 2,
+            cache_creation: 3,
+            output: 4,
+            context,
+            level: context,
+            millis: 50,
+        };
+        for _ in 0..2 {
+            queue.note_usage(run.id, (turn.id, run.session), &used, at(when)).unwrap();
+        }
+    }
+    let days = queue.usage_since(at(0)).unwrap();
+    let seen: Vec<_> =
+        days.iter().map(|sum| (sum.day.as_str(), sum.runs, sum.sum.output, sum.sum.context)).collect();
+    assert_eq!(seen, [("1970-01-01", 2, 8, Some(100)), ("1970-01-02", 1, 4, Some(40))]);
+    assert_eq!(queue.usage_since(at(day)).unwrap().len(), 1);
+    assert_eq!(queue.contexts_of(session).unwrap(), [100, 40]);
+    assert_eq!(queue.last_level_of(session).unwrap(), Some(40));
+}

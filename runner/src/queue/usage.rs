@@ -2,7 +2,7 @@
 
 use kael_core::clock::Timestamp;
 use kael_core::ids::{InvocationId, SessionId};
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::{Queue, QueueError, parsed};
 
@@ -19,6 +19,8 @@ pub struct Usage {
     pub output: u64,
     /// Tokens of the first API call alone: how large the conversation was when the turn began.
     pub context: Option<u64>,
+    /// Tokens of the last API call with its answer: how full the context was when the turn ended.
+    pub level: Option<u64>,
     /// From the start of the process to its exit.
     pub millis: u64,
 }
@@ -34,10 +36,8 @@ pub struct UsageSum {
     pub runs: u64,
     /// Turns.
     pub turns: u64,
-    /// Sums; `context` is that of the last run.
+    /// Sums; `context` is that of the last run, `level` the highest.
     pub sum: Usage,
-    /// The largest context at the beginning of a turn.
-    pub largest_context: Option<u64>,
 }
 
 fn sum(row: &Row<'_>) -> rusqlite::Result<UsageSum> {
@@ -52,9 +52,9 @@ fn sum(row: &Row<'_>) -> rusqlite::Result<UsageSum> {
             cache_creation: row.get("cache_creation")?,
             output: row.get("output")?,
             context: row.get("last_context")?,
+            level: row.get("largest_level")?,
             millis: row.get("millis")?,
         },
-        largest_context: row.get("largest_context")?,
     })
 }
 
@@ -70,8 +70,8 @@ impl Queue {
         self.transaction("store what a run has used", |t| {
             t.execute(
                 "INSERT INTO usage (invocation, turn, session, at, input, cache_read, cache_creation, output, context,
-                     millis)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING",
+                     level, millis)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING",
                 params![
                     invocation.to_string(),
                     turn,
@@ -82,6 +82,7 @@ impl Queue {
                     used.cache_creation,
                     used.output,
                     used.context,
+                    used.level,
                     used.millis,
                 ],
             )
@@ -96,7 +97,7 @@ impl Queue {
                 "SELECT date(at / 1000, 'unixepoch') AS day, session, count(*) AS runs,
                      count(DISTINCT turn) AS turns, sum(input) AS input, sum(cache_read) AS cache_read,
                      sum(cache_creation) AS cache_creation, sum(output) AS output, sum(millis) AS millis,
-                     max(context) AS largest_context,
+                     max(level) AS largest_level,
                      (SELECT later.context FROM usage later WHERE later.session = usage.session
                          AND later.context IS NOT NULL
                          AND date(later.at / 1000, 'unixepoch') = date(usage.at / 1000, 'unixepoch')
@@ -105,6 +106,18 @@ impl Queue {
             )?
             .query_map([since.as_millis()], sum)?
             .collect()
+        })
+    }
+
+    /// How full the context of a session was when its last turn that reached the API ended.
+    pub fn last_level_of(&self, session: SessionId) -> Result<Option<u64>, QueueError> {
+        self.doing("read what was used", |c| {
+            c.query_row(
+                "SELECT level FROM usage WHERE session = ?1 AND level IS NOT NULL ORDER BY at DESC, rowid DESC LIMIT 1",
+                [session.to_string()],
+                |row| row.get(0),
+            )
+            .optional()
         })
     }
 

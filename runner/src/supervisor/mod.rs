@@ -2,14 +2,16 @@
 //!
 //! One task owns the state. Signals and the doorbell send it events, the CLI's process is read by
 //! it during a turn, and everything that touches queue, operations or pointer goes through its
-//! [`Keeper`]. What to do next is decided by a pure function of one look ([`decide`]).
+//! [`Keeper`]. What to do next is decided by a pure function of one look (`decide`).
 
 mod decide;
 mod notify;
 mod pacing;
 mod probe;
 mod publish;
+mod reload;
 mod signals;
+mod storage;
 mod turn;
 
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub use decide::View;
 use decide::{Decision, decide, idle};
 use pacing::Pacing;
 use signals::SignalThread;
+use storage::Storage;
 
 /// What may happen while the loop waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,7 @@ pub struct Supervisor {
     retry_at: Option<Timestamp>,
     probe_at: Option<Timestamp>,
     probes: u32,
+    storage: Storage,
     tick: Duration,
     hub: Hub,
     /// What was told about holds and pauses.
@@ -107,6 +111,7 @@ impl Supervisor {
             retry_at,
             probe_at: None,
             probes: 0,
+            storage: Storage::default(),
             tick: notify::tick(),
             hub,
             standing: None,
@@ -133,50 +138,64 @@ impl Supervisor {
 
     async fn turn_until_stopped(&mut self) -> Result<(), CliError> {
         loop {
-            while let Ok(event) = self.events.try_recv() {
-                self.handle(event)?;
-            }
-            self.plan_probe()?;
-            let view = self.look()?;
-            self.publish_state(&view)?;
-            match decide(&view, self.now()) {
-                Decision::Stop => return Ok(()),
-                Decision::Answer => {
-                    if self.keeper.answer_next_request()? {
-                        self.go_on()?;
-                    }
-                    self.ring_waiting();
-                }
-                Decision::Operate(operation) => {
-                    notify::status("rebuilding the session");
-                    let line = self.keeper.operate(operation)?;
-                    self.tell(Level::Info, &line);
-                    self.ring_waiting();
-                }
-                Decision::Probe => {
-                    notify::status("finding out whether the login works again");
-                    self.probe().await?;
-                    self.ring_waiting();
-                }
-                Decision::Expire => self.keeper.expire_question()?,
-                Decision::Turn => {
-                    notify::status("a turn is running");
-                    self.turn().await?;
-                    self.ring_waiting();
-                }
-                Decision::Wait(until) => {
-                    for line in self.keeper.new_question()? {
-                        tracing::info!("{line}");
-                    }
-                    if self.until_idle && idle(&view) {
-                        return self.leave_idle();
-                    }
-                    notify::status("waiting for a message");
-                    self.wait(until).await?;
-                }
+            match self.step().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // A script that waits for the end wants to know now.
+                Err(error) if self.until_idle || self.stop > Stop::No => return Err(error),
+                Err(error) => self.out_of_order(&error).await,
             }
             notify::alive();
         }
+    }
+
+    /// One look, one decision, one act. False: it is time to leave.
+    async fn step(&mut self) -> Result<bool, CliError> {
+        while let Ok(event) = self.events.try_recv() {
+            self.handle(event)?;
+        }
+        self.mend()?;
+        self.plan_probe()?;
+        let view = self.look()?;
+        self.publish_state(&view)?;
+        match decide(&view, self.now()) {
+            Decision::Stop => return Ok(false),
+            Decision::Answer => {
+                if self.keeper.answer_next_request()? {
+                    self.go_on()?;
+                }
+                self.ring_waiting();
+            }
+            Decision::Operate(operation) => {
+                notify::status("rebuilding the session");
+                let line = self.keeper.operate(operation)?;
+                self.tell(Level::Info, &line);
+                self.ring_waiting();
+            }
+            Decision::Probe => {
+                notify::status("finding out whether the login works again");
+                self.probe().await?;
+                self.ring_waiting();
+            }
+            Decision::Expire => self.keeper.expire_question()?,
+            Decision::Turn => {
+                notify::status("a turn is running");
+                self.turn().await?;
+                self.ring_waiting();
+            }
+            Decision::Wait(until) => {
+                for line in self.keeper.new_question()? {
+                    tracing::info!("{line}");
+                }
+                if self.until_idle && idle(&view) {
+                    self.leave_idle()?;
+                    return Ok(false);
+                }
+                notify::status("waiting for a message");
+                self.wait(until).await?;
+            }
+        }
+        Ok(true)
     }
 
     fn now(&self) -> Timestamp {
@@ -251,9 +270,7 @@ impl Supervisor {
                 self.stop = if self.stop == Stop::No { Stop::AfterTurn } else { Stop::Now };
                 tracing::info!(at_once = self.stop == Stop::Now, "told to stop");
             }
-            Event::Reload => {
-                tracing::warn!("the configuration is read at start only: restart the runner to apply it");
-            }
+            Event::Reload => self.reload(),
             Event::PrintStatus => {
                 let status = crate::cli::status::collect(&self.keeper.companion)?;
                 eprintln!("{}", crate::cli::status::text(&status));

@@ -15,6 +15,15 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
+/// The configuration is being read again; [`ready`] ends it.
+pub fn reloading() {
+    // systemd pairs it with READY by this clock.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!(%error, "could not notify the service manager"),
+    }
+}
+
 /// What the loop does, for `systemctl status`.
 pub fn status(text: &str) {
     tell(&[NotifyState::Status(text)]);

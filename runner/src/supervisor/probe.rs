@@ -10,7 +10,7 @@ use crate::claude::process::{EndedBy, Limits, Running, Spec};
 use crate::cli::error::CliError;
 use crate::queue::{HeldUntil, Hold, NextRetry, Setting, Wait};
 
-use super::{Stop, Supervisor, pacing};
+use super::{Stop, Supervisor, notify, pacing};
 
 const FIRST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(1800);
@@ -87,7 +87,9 @@ impl Supervisor {
         };
         let mut running = Running::start(spec, limits)?;
         loop {
+            notify::alive();
             tokio::select! {
+                () = tokio::time::sleep(self.tick) => {}
                 line = running.next() => if line?.is_none() { break },
                 event = self.events.recv() => {
                     if let Some(event) = event {

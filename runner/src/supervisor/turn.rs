@@ -8,14 +8,16 @@ use tokio::time::Instant;
 use crate::attach::{Level, Outcome, ServerLine};
 use crate::claude::binary;
 use crate::claude::command::{self, REMOVED};
+use crate::claude::hush;
 use crate::claude::marked;
 use crate::claude::process::{Ended, EndedBy, Limits, Running, Spec};
 use crate::claude::stream::StreamEvent;
 use crate::cli::error::CliError;
+use crate::cli::logs;
 use crate::keeper::{Kind, Next, Settled};
 use crate::queue::{Invocation, NextRetry, Route, Wait};
 
-use super::{Event, Stop, Supervisor, pacing};
+use super::{Event, Stop, Supervisor, notify, pacing};
 
 impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
@@ -85,9 +87,15 @@ impl Supervisor {
     /// The turn is over and will not be tried again.
     fn done(&mut self, turn: i64, outcome: Outcome, receipt: &Receipt) -> Result<(), CliError> {
         self.go_on()?;
+        self.log_content(turn)?;
         let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
         kept.dedup();
         self.publish_end(turn, outcome, kept)?;
+        if outcome == Outcome::Answered
+            && let Some(text) = self.keeper.queue.turn_mark(turn)?
+        {
+            self.hub.publish(&ServerLine::Line { level: Level::Warning, text });
+        }
         let told = self.keeper.after_turn(receipt)?;
         // What it says about a rebuild that is asked for now stands in the question, with its figures.
         let asks = self.hub.asked().is_none() && self.keeper.look()?.question.is_some();
@@ -96,6 +104,20 @@ impl Supervisor {
                 true => tracing::info!("{line}"),
                 false => self.tell(Level::Info, &line),
             }
+        }
+        Ok(())
+    }
+
+    /// What was said in an answered turn, where the owner wants it in the logs.
+    fn log_content(&self, turn: i64) -> Result<(), CliError> {
+        if !self.keeper.companion.config.runner.log_content {
+            return Ok(());
+        }
+        for message in self.keeper.queue.messages_of(turn)? {
+            logs::said(turn, "human", &message.words);
+        }
+        for reply in self.keeper.queue.replies_to(turn)? {
+            logs::said(turn, "companion", &reply.part.words);
         }
         Ok(())
     }
@@ -139,7 +161,10 @@ impl Supervisor {
             ))
         })?;
         if let Some(pid) = running.pid() {
-            self.keeper.queue.note_process(invocation.id, pid, marked::start_time(pid))?;
+            // Only a help for finding it again; a full disk must not end a turn that runs.
+            if let Err(error) = self.keeper.queue.note_process(invocation.id, pid, marked::start_time(pid)) {
+                tracing::warn!("{}", kael_core::error_chain(&error));
+            }
         }
         tracing::info!(turn = invocation.turn, invocation = %invocation.id, session = %invocation.session, "the turn is running");
         let mut stop_at: Option<Instant> = None;
@@ -157,7 +182,10 @@ impl Supervisor {
                 Stop::Now => running.end_now(EndedBy::Stop),
             }
             let asked_to_stop = self.stop;
+            // A long turn is no reason for the service manager to lose patience.
+            notify::alive();
             tokio::select! {
+                () = tokio::time::sleep(self.tick) => {}
                 event = running.next() => match event? {
                     Some(event) => {
                         log(invocation.turn, &event);
@@ -182,7 +210,13 @@ impl Supervisor {
                 () = sleep_until(stop_at), if asked_to_stop == Stop::AfterTurn => {}
             }
         }
-        Ok(running.finish().await?)
+        let mut ended = running.finish().await?;
+        let own =
+            std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        let variables: Vec<(String, String)> = own.chain(config.claude.env.clone()).collect();
+        let secrets = hush::secrets(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        ended.stderr = hush::hush(&ended.stderr, &secrets, &invocation.line);
+        Ok(ended)
     }
 }
 

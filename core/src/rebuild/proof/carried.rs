@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::copies::squash;
 use super::{Check, ProofFailure, ProofInput, lines};
 use crate::clock::Timestamp;
-use crate::rebuild::candidate::{digest, identity};
+use crate::rebuild::candidate::{digest as texts_digest, identity};
 use crate::rebuild::items::PlannedItem;
 use crate::rebuild::words;
 use crate::transcript::ItemKind;
@@ -24,12 +24,32 @@ use crate::transcript::speech::take_text;
 
 const CHECK: &str = "carried items";
 
+/// SHA-256 of a text.
+pub(super) type TextDigest = [u8; 32];
+
+pub(super) fn digest(text: &str) -> TextDigest {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// An item as the candidate has it.
+pub(super) struct ItemTexts {
+    pub(super) kind: ItemKind,
+    /// The row it is taken from.
+    pub(super) offset: u64,
+    /// The owner's limit cut it.
+    pub(super) is_cut: bool,
+    /// Its texts, without stamps.
+    pub(super) texts: Vec<TextDigest>,
+}
+
 /// What the dropped side needs to know of the candidate: its texts without stamps, as digests.
 pub(super) struct Carried {
+    /// All items with a row of their own in the source, in order.
+    pub(super) items: Vec<ItemTexts>,
     /// SHA-256 of each text.
-    pub(super) exact: HashSet<[u8; 32]>,
+    pub(super) exact: HashSet<TextDigest>,
     /// The same of the texts with white space squashed, as copies have it.
-    pub(super) squashed: HashSet<[u8; 32]>,
+    pub(super) squashed: HashSet<TextDigest>,
 }
 
 /// A row of a candidate, and nothing else: an unknown field fails.
@@ -89,7 +109,7 @@ pub(super) fn check(input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<C
     let mut walk = Walk {
         input,
         source: Rows::open(input.source)?,
-        carried: Carried { exact: HashSet::new(), squashed: HashSet::new() },
+        carried: Carried { items: Vec::new(), exact: HashSet::new(), squashed: HashSet::new() },
         at: 0,
         parent: None,
         last_time: None,
@@ -97,7 +117,7 @@ pub(super) fn check(input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<C
         out_of_order: 0,
         texts: 0,
     };
-    let (sha256, len) = lines::each_row(input.candidate, |line, _, row| walk.row(line, row))?;
+    let (sha256, len) = lines::each_row(input.candidate, |found| walk.row(found.line, found.bytes))?;
     let file = input.candidate_file;
     if sha256 != file.sha256 || len != file.len {
         let what = format!("the candidate is not the one that was written: {len} bytes, sha256 {sha256}");
@@ -172,15 +192,26 @@ impl Walk<'_> {
         if injected != expected {
             return Err(fail(format!("the words are not those of line {} of the source", item.line)));
         }
-        if manifest.injected_sha256 != digest(&texts)
-            || manifest.source_sha256 != digest(&uncut(item, source, head))
+        if manifest.injected_sha256 != texts_digest(&texts)
+            || manifest.source_sha256 != texts_digest(&uncut(item, source, head))
         {
             return Err(fail("the manifest's digests are not those of the words".to_owned()));
         }
+        let mut texts = Vec::with_capacity(injected.len());
         for text in injected {
-            self.carried.squashed.insert(Sha256::digest(squash(&text).as_bytes()).into());
-            self.carried.exact.insert(Sha256::digest(text.as_bytes()).into());
+            self.carried.squashed.insert(digest(&squash(&text)));
+            let exact = digest(&text);
+            self.carried.exact.insert(exact);
+            texts.push(exact);
             self.texts += 1;
+        }
+        if !item.is_new_marker {
+            self.carried.items.push(ItemTexts {
+                kind: item.kind,
+                offset: item.offset,
+                is_cut: item.keep_chars > 0,
+                texts,
+            });
         }
         self.out_of_order += u64::from(item.offset < self.last_offset);
         self.last_offset = item.offset;

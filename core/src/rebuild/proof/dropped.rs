@@ -1,30 +1,19 @@
 //! The dropped side: everything under a user, assistant, attachment or queue row is carried, or its
-//! drop is explained by what the row itself says (DESIGN 6, evidence a to d).
+//! drop is explained by what the row itself says and by where it stands (DESIGN 6, evidence a to d).
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use super::carried::{Carried, from_hex};
+use super::carried::{Carried, TextDigest, digest, from_hex};
 use super::copies::{Copies, squash};
-use super::{Check, ProofFailure, ProofInput, lines, shapes};
+use super::row::{self, Envelope};
+use super::shapes::{self, SpokenCall, Writer};
+use super::tree::{Nature, Tree};
+use super::{Check, ProofFailure, ProofInput, lines, noise};
 use crate::rebuild::plan::Plan;
-use crate::transcript::Rule;
-
-type TextDigest = [u8; 32];
-
-fn digest(text: &str) -> TextDigest {
-    Sha256::digest(text.as_bytes()).into()
-}
-
-/// The fields that decide whether a row is looked at.
-#[derive(Deserialize)]
-struct Peek<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: Option<std::borrow::Cow<'a, str>>,
-}
+use crate::transcript::drift::{is_known_field, is_wordy};
+use crate::transcript::{ItemKind, Rule};
 
 pub(super) fn check(
     input: &ProofInput<'_>,
@@ -32,19 +21,29 @@ pub(super) fn check(
     checks: &mut Vec<Check>,
 ) -> Result<(), ProofFailure> {
     let plan = input.plan;
+    let mut items: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (at, item) in carried.items.iter().enumerate() {
+        items.entry(item.offset).or_default().push(at);
+    }
     let mut sweep = Sweep {
         plan,
         carried,
-        items: plan.items.iter().map(|item| item.offset).collect(),
+        items,
+        tree: Tree::default(),
         copies: Copies::default(),
         dropped: HashSet::new(),
         dropped_squashed: HashSet::new(),
         dropped_rows: HashSet::new(),
         by_rule: HashMap::new(),
+        plans: HashSet::new(),
+        calls: Vec::new(),
+        succeeded: HashSet::new(),
+        later: Vec::new(),
         row: 0,
         strings: 0,
+        said: 0,
     };
-    let (sha256, len) = lines::each_row(input.source, |line, offset, row| sweep.row(line, offset, row))?;
+    let (sha256, len) = lines::each_row(input.source, |found| sweep.row(found))?;
     if sha256 != plan.source_sha256 || len != plan.source_len {
         let what = format!("the source changed since it was planned: {len} bytes, sha256 {sha256}");
         return Err(ProofFailure::failed("source digest", what));
@@ -53,65 +52,154 @@ pub(super) fn check(
         let what = format!("{} rows read by the plan, {} by the proof", plan.verdicts.len(), sweep.row);
         return Err(ProofFailure::failed("rows", what));
     }
+    let places = sweep.places()?;
     checks.push(Check { name: "rows split and decoded a second time", count: sweep.row as u64 });
     checks.push(Check { name: "strings carried or explained", count: sweep.strings });
+    checks.push(Check { name: "items taken from places where words belong", count: sweep.said });
     let by_rule: u64 = sweep.by_rule.values().sum();
     checks.push(Check { name: "dropped rows with the shape of their rule", count: by_rule });
+    checks.push(Check { name: "rows placed on or off the conversation a second time", count: places });
     sweep.evidence(input, checks)?;
     let Sweep { copies, dropped_squashed, .. } = sweep;
     find_copies(input, carried, copies, &dropped_squashed, checks)
 }
 
+/// What can only be said once all rows are known.
+enum Later {
+    /// A row with speech that is not carried, under this rule; whether all its words are carried
+    /// elsewhere, and whether it is a human's.
+    NotCarried { rule: Rule, words_elsewhere: bool, human: bool },
+    /// A hook's words in the place of an answer.
+    HookStop,
+    /// Output of a command that stands above it.
+    Output,
+    /// A summary that was dropped.
+    Summary,
+    /// A carried plan that was shown before.
+    CarriedPlan,
+    /// A carried text that reads like what a hook says.
+    CarriedHookStop,
+    /// A carried text that reads like output of a command.
+    CarriedOutput,
+}
+
 struct Sweep<'a> {
     plan: &'a Plan,
     carried: &'a Carried,
-    /// Offsets of rows that items are taken from.
-    items: HashSet<u64>,
+    /// Items by the offset of the row that they are taken from.
+    items: HashMap<u64, Vec<usize>>,
+    tree: Tree,
     copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
     dropped: HashSet<TextDigest>,
     dropped_squashed: HashSet<TextDigest>,
     dropped_rows: HashSet<String>,
     by_rule: HashMap<Rule, u64>,
+    /// Plans that were shown so far.
+    plans: HashSet<TextDigest>,
+    /// Messages sent by tools: line, offset, call and whether the row itself is dropped.
+    calls: Vec<(u64, u64, SpokenCall, bool)>,
+    succeeded: HashSet<String>,
+    later: Vec<(u64, u64, Later)>,
     row: usize,
     strings: u64,
+    said: u64,
+}
+
+fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
+    Err(ProofFailure::failed(check, what))
 }
 
 impl Sweep<'_> {
-    fn row(&mut self, line: u64, offset: u64, bytes: &[u8]) -> Result<(), ProofFailure> {
+    fn row(&mut self, found: &lines::Found<'_>) -> Result<(), ProofFailure> {
         let verdict = self.plan.verdicts.get(self.row).and_then(|number| Rule::from_number(*number));
         self.row += 1;
-        let unreadable =
-            || ProofFailure::failed("decoder", format!("line {line} could not be decoded a second time"));
-        let peek: Peek<'_> = match serde_json::from_slice(bytes) {
-            Ok(peek) => peek,
-            Err(_) => Peek { kind: None },
+        let (line, offset) = (found.line, found.offset);
+        let Some(row::Read { envelope, value }) = row::read(found.bytes) else {
+            return fail("decoder", format!("line {line} could not be decoded a second time"));
         };
-        let kind = match peek.kind {
-            Some(kind) => kind.into_owned(),
-            None => {
-                let value = lines::value(bytes).ok_or_else(unreadable)?;
-                value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
-            }
-        };
-        if !matches!(
-            kind.as_str(),
-            "user" | "assistant" | "attachment" | "queue-operation" | "last-prompt" | "api-request-blob"
-        ) {
+        let kind = envelope.kind.as_str();
+        let empty = Value::Null;
+        let value = value.as_ref().unwrap_or(&empty);
+        let message = value.pointer("/message/id").and_then(Value::as_str);
+        self.tree.push(&envelope, offset, self.nature(&envelope, value), message);
+        let items = self.items.get(&offset);
+        if items.is_some() && value.is_null() {
+            return fail("items", format!("line {line} is carried and of a kind that holds no words"));
+        }
+        if value.is_null() {
             return Ok(());
         }
-        let verdict =
-            verdict.ok_or_else(|| ProofFailure::failed("rows", format!("line {line} has no verdict")))?;
-        let value = lines::value(bytes).ok_or_else(unreadable)?;
-        self.copies.row(line, &kind, &value, &self.plan.injected_tags);
-        match kind.as_str() {
-            "user" | "attachment" | "assistant" => self.speech(line, offset, &kind, &value, verdict)?,
+        let Some(verdict) = verdict else { return fail("rows", format!("line {line} has no verdict")) };
+        for item in items.into_iter().flatten().filter_map(|at| self.carried.items.get(*at)) {
+            self.said += 1;
+            if let Some(what) = noise::objection(item, kind, value, self.plan) {
+                return fail("items", format!("line {line} is carried although {what}"));
+            }
+        }
+        self.carried_in_doubt(line, offset, kind, value);
+        self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
+        match kind {
+            "user" | "attachment" | "assistant" => self.speech(line, offset, kind, value, verdict)?,
+            "queue-operation" => self.queued(offset, value),
             _ => {}
         }
-        if matches!(kind.as_str(), "user" | "attachment" | "queue-operation") {
-            self.sweep(line, &kind, &value, verdict)?;
+        if matches!(kind, "user" | "attachment" | "queue-operation") {
+            self.sweep(line, kind, value, verdict)?;
         }
         Ok(())
+    }
+
+    /// Wordings that are the runtime's in one place and a human's in another: what is carried of them
+    /// is looked at again where the rows around it are known.
+    fn carried_in_doubt(&mut self, line: u64, offset: u64, kind: &str, row: &Value) {
+        let typed = ["permissionMode", "thinkingMetadata", "todos"].iter().any(|key| row.get(*key).is_some());
+        if kind != "user"
+            || !self.items.contains_key(&offset)
+            || shapes::writer(row, &self.plan.own) != Writer::Unsaid
+        {
+            return;
+        }
+        let [text] = shapes::spoken_places(kind, row)[..] else { return };
+        if let Some((plan, closed)) = shapes::fed_back_plan(text) {
+            if closed || self.plans.contains(&digest(plan)) {
+                self.later.push((line, offset, Later::CarriedPlan));
+            }
+        } else if shapes::is_hook_stop(text) && !typed {
+            self.later.push((line, offset, Later::CarriedHookStop));
+        } else if shapes::opens_output(text) && !typed {
+            self.later.push((line, offset, Later::CarriedOutput));
+        }
+    }
+
+    /// What a row is, for the proof's own tree.
+    fn nature(&self, envelope: &Envelope, row: &Value) -> Nature {
+        let is = |key: &str| row.get(key) == Some(&Value::Bool(true));
+        match envelope.kind.as_str() {
+            "assistant" => {
+                let made_up = row.pointer("/message/model").and_then(Value::as_str) == Some("<synthetic>");
+                // In a candidate nothing is made up, whatever model is named.
+                let own = row.get("kael").is_some_and(Value::is_object);
+                if is("isApiErrorMessage") || (made_up && !own) { Nature::Other } else { Nature::Model }
+            }
+            "user" if is("isCompactSummary") => Nature::Summary,
+            "user" if !shapes::results(row).is_empty() => Nature::Result,
+            "user" => {
+                let texts = shapes::spoken_places("user", row);
+                let command = texts
+                    .iter()
+                    .any(|text| shapes::typed_command(text).is_some() || shapes::opens_output(text));
+                if shapes::writer(row, &self.plan.own) == Writer::Other {
+                    Nature::Other
+                } else if command {
+                    Nature::Command
+                } else {
+                    Nature::Human
+                }
+            }
+            "attachment" if !shapes::spoken_places("attachment", row).is_empty() => Nature::Human,
+            _ => Nature::Other,
+        }
     }
 
     /// Every text where words belong is carried, or the row says why not.
@@ -123,49 +211,166 @@ impl Sweep<'_> {
         row: &Value,
         verdict: Rule,
     ) -> Result<(), ProofFailure> {
-        let own = &self.plan.own;
         let listed = self.plan.not_carried.get(&offset).copied();
-        if verdict == Rule::Spoken && listed.is_none() && !self.items.contains(&offset) {
-            let what = format!("line {line} says something, is not carried, and no drop names it");
-            return Err(ProofFailure::failed("dropped rows", what));
+        if verdict == Rule::Spoken && listed.is_none() && !self.items.contains_key(&offset) {
+            return fail(
+                "dropped rows",
+                format!("line {line} says something, is not carried, and no drop names it"),
+            );
         }
-        let explained = if let Some(rule) = listed {
+        if let Some(rule) = listed {
             self.dropped_rows.insert(row.get("uuid").and_then(Value::as_str).unwrap_or_default().to_owned());
             if !self.plan.lists(rule) {
                 let what = format!("line {line} is dropped as {}, which the plan does not list", rule.name());
-                return Err(ProofFailure::failed("dropped rows", what));
+                return fail("dropped rows", what);
             }
-            true
-        } else if verdict == Rule::AcceptedUnknown {
-            true
-        } else {
-            shapes::whole_row(verdict, row, own)
-        };
-        for text in spoken_places(kind, row) {
+        }
+        // A row that all of was left out; that of a message that was not sent is none.
+        let left_out = listed.is_some_and(|rule| rule != Rule::ToolUse);
+        let accepted = verdict == Rule::AcceptedUnknown;
+        let explained = left_out || accepted || shapes::whole_row(verdict, row, &self.plan.own);
+        let mut words_elsewhere = true;
+        let texts = shapes::spoken_places(kind, row);
+        for text in &texts {
             self.strings += 1;
             if self.is_carried(text, row) {
                 continue;
             }
-            let runtime = kind != "assistant" && shapes::is_runtime_text(text, &self.plan.injected_tags);
-            let command = shapes::typed_command(text)
-                .is_some_and(|typed| !typed.contains(' ') || self.carried.exact.contains(&digest(&typed)));
-            if explained || runtime || command || text.trim().is_empty() {
-                self.dropped.insert(digest(text));
-                self.dropped_squashed.insert(digest(&squash(text)));
-                *self.by_rule.entry(listed.unwrap_or(verdict)).or_default() += 1;
-                continue;
+            words_elsewhere &= text.trim().is_empty();
+            let because = explained || self.explains(kind, row, verdict, text, texts.len(), (line, offset));
+            if !because {
+                let what = format!(
+                    "line {line} holds words that are not carried; they were dropped as {}, and the row does not look \
+                     like that",
+                    verdict.name()
+                );
+                return fail("dropped rows", what);
             }
-            let what = format!(
-                "line {line} holds words that are not carried; they were dropped as {}, and the row does not look like \
-                 that",
-                verdict.name()
-            );
-            return Err(ProofFailure::failed("dropped rows", what));
+            self.dropped.insert(digest(text));
+            self.dropped_squashed.insert(digest(&squash(text)));
+            *self.by_rule.entry(listed.unwrap_or(verdict)).or_default() += 1;
         }
-        if kind == "user" && !explained {
-            self.answers(line, row)?;
+        if let Some(rule) = listed.filter(|_| verdict == Rule::Spoken) {
+            let human = kind != "assistant";
+            self.later.push((line, offset, Later::NotCarried { rule, words_elsewhere, human }));
+        }
+        if verdict == Rule::CompactSummary && !self.items.contains_key(&offset) {
+            self.later.push((line, offset, Later::Summary));
+        }
+        self.derived(line, offset, kind, row, explained)
+    }
+
+    /// Whether a text that is not carried explains itself.
+    fn explains(
+        &mut self,
+        kind: &str,
+        row: &Value,
+        verdict: Rule,
+        text: &str,
+        texts: usize,
+        (line, offset): (u64, u64),
+    ) -> bool {
+        if text.trim().is_empty() {
+            return true;
+        }
+        if kind != "user" {
+            return kind == "attachment" && shapes::is_runtime_text(text, &self.plan.rules.injected_tags);
+        }
+        let tags = &self.plan.rules.injected_tags;
+        match shapes::writer(row, &self.plan.own) {
+            Writer::Ours => return false,
+            // A field vouches for the words, not for what an editor put beside them.
+            Writer::Human => return texts > 1 && shapes::is_injected(text, tags),
+            Writer::Other | Writer::Unsaid => {}
+        }
+        if shapes::is_runtime_text(text, tags) {
+            return true;
+        }
+        if let Some(typed) = shapes::typed_command(text) {
+            return shapes::is_bare_command(text, &typed) || self.carried.exact.contains(&digest(&typed));
+        }
+        match verdict {
+            Rule::FedBackPlan => shapes::fed_back_plan(text)
+                .is_some_and(|(plan, closed)| closed || self.plans.contains(&digest(plan))),
+            Rule::HookStop if shapes::is_hook_stop(text) => {
+                self.later.push((line, offset, Later::HookStop));
+                true
+            }
+            Rule::CommandOutput if shapes::opens_output(text) => {
+                self.later.push((line, offset, Later::Output));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Words that stand elsewhere than in a row's texts: plans and messages in calls of tools, reasons
+    /// for refusals, answers, and images that stand for themselves.
+    fn derived(
+        &mut self,
+        line: u64,
+        offset: u64,
+        kind: &str,
+        row: &Value,
+        explained: bool,
+    ) -> Result<(), ProofFailure> {
+        for (id, succeeded) in shapes::results(row) {
+            if succeeded {
+                self.succeeded.insert(id);
+            }
+        }
+        if kind == "assistant" {
+            for call in shapes::spoken_calls(row, &self.plan.rules) {
+                self.strings += 1;
+                if call.is_plan {
+                    self.plans.insert(digest(call.text.trim()));
+                    if !explained && !self.has(&call.text) {
+                        return fail("plans", format!("line {line} shows a plan that is not carried"));
+                    }
+                } else {
+                    self.calls.push((line, offset, call, explained));
+                }
+            }
+            return Ok(());
+        }
+        if explained || kind != "user" {
+            return Ok(());
+        }
+        for answer in shapes::answers(row) {
+            self.strings += 1;
+            if !self.has(&answer) {
+                return fail(
+                    "answers",
+                    format!("line {line} holds an answer of a human's that is not carried"),
+                );
+            }
+        }
+        for forms in shapes::refusals(row) {
+            self.strings += 1;
+            if !forms.iter().any(|form| self.has(form)) {
+                return fail("refusals", format!("line {line} holds a human's reason that is not carried"));
+            }
+        }
+        let silent = shapes::spoken_places(kind, row).is_empty() && shapes::results(row).is_empty();
+        let noise = shapes::writer(row, &self.plan.own) == Writer::Other;
+        if silent && !noise && shapes::has_media(row) && !self.items.contains_key(&offset) {
+            return fail("images", format!("line {line} is an image of a human's that left no marker"));
         }
         Ok(())
+    }
+
+    fn has(&self, text: &str) -> bool {
+        let text = digest(text);
+        self.carried.exact.contains(&text) || self.plan.cut_texts.contains(&text)
+    }
+
+    /// A queued message whose words are left out is one of the listed drops.
+    fn queued(&mut self, offset: u64, row: &Value) {
+        let listed = self.plan.not_carried.get(&offset).is_some_and(|rule| self.plan.lists(*rule));
+        if listed && let Some(text) = row.get("content").and_then(Value::as_str) {
+            self.dropped.insert(digest(text));
+            self.dropped_squashed.insert(digest(&squash(text)));
+        }
     }
 
     /// A text, without the stamp that an earlier rebuild recorded, is a carried one.
@@ -177,21 +382,6 @@ impl Sweep<'_> {
             || self.plan.cut_texts.contains(&digest(unstamped))
     }
 
-    /// What a human answered to a question stands in the result's copy.
-    fn answers(&mut self, line: u64, row: &Value) -> Result<(), ProofFailure> {
-        let Some(answers) = row.pointer("/toolUseResult/answers").and_then(Value::as_object) else {
-            return Ok(());
-        };
-        for answer in answers.values().filter_map(Value::as_str).filter(|answer| !answer.trim().is_empty()) {
-            self.strings += 1;
-            if !self.carried.exact.contains(&digest(answer)) {
-                let what = format!("line {line} holds an answer of a human's that is not carried");
-                return Err(ProofFailure::failed("answers", what));
-            }
-        }
-        Ok(())
-    }
-
     /// Every string of some length that stands where no words belong is of a known shape.
     fn sweep(&mut self, line: u64, kind: &str, row: &Value, verdict: Rule) -> Result<(), ProofFailure> {
         let mut path = Vec::new();
@@ -201,31 +391,142 @@ impl Sweep<'_> {
             self.strings += 1;
             let spoken = is_spoken_path(kind, path, row);
             let inside = kind == "attachment" && path.first() == Some(&"attachment") && dropped_attachment;
-            let result = is_result_path(path, row);
             let copy = kind == "queue-operation" && path == ["content"];
-            if spoken
-                || inside
-                || result
-                || copy
-                || !shapes::is_wordy(text)
-                || shapes::is_known_path(kind, path)
-            {
+            let noise = spoken || inside || copy || is_result_path(path, row) || !is_wordy(text);
+            if noise || is_known_field(kind, path) || verdict == Rule::AcceptedUnknown {
                 return;
             }
-            if !self.carried.exact.contains(&digest(text)) && verdict != Rule::AcceptedUnknown {
-                unknown.get_or_insert_with(|| path.join("."));
+            let name = path.join(".");
+            let accepted = self.plan.rules.accepts(&format!("field/{kind}.{name}"));
+            if !accepted && !self.carried.exact.contains(&digest(text)) {
+                unknown.get_or_insert(name);
             }
         });
         match unknown {
             None => Ok(()),
-            Some(path) => {
-                let what = format!(
+            Some(path) => fail(
+                "strings",
+                format!(
                     "line {line} holds words at {path}, where this version knows of none: look at it, and report the \
                      shape of the row"
-                );
-                Err(ProofFailure::failed("strings", what))
+                ),
+            ),
+        }
+    }
+
+    /// Where rows stand: what is said to be off the conversation is, and what hangs on it is not.
+    fn places(&mut self) -> Result<u64, ProofFailure> {
+        self.tree.settle();
+        let mut count = self.order()?;
+        for (line, offset, later) in &self.later {
+            count += 1;
+            let (line, offset) = (*line, *offset);
+            let wrong = match later {
+                Later::NotCarried { rule, words_elsewhere, human } => {
+                    self.wrongly_left_out(*rule, offset, *words_elsewhere, *human)
+                }
+                Later::HookStop => (!self.is_hooks(offset)).then_some("no hook stopped a prompt there"),
+                Later::Output => (!self.is_output(offset)).then_some("no command stands above it"),
+                Later::CarriedPlan => Some("it is a plan that is fed back, and carried as a human's"),
+                Later::CarriedHookStop => {
+                    self.is_hooks(offset).then_some("it is carried, and a hook said it")
+                }
+                Later::CarriedOutput => {
+                    self.is_output(offset).then_some("it is carried, and a command's output")
+                }
+                // Only what it sums up may take its place.
+                Later::Summary => (self.tree.first() == Some((offset, Nature::Summary)))
+                    .then_some("nothing of what it sums up is in the file"),
+            };
+            if let Some(wrong) = wrong {
+                return fail("places", format!("line {line} does not belong where it is put: {wrong}"));
             }
         }
+        for (line, _, call, explained) in &self.calls {
+            count += 1;
+            let sent = self.succeeded.contains(&call.id);
+            if sent && !explained && !self.has(&call.text) {
+                return fail(
+                    "messages of tools",
+                    format!("line {line} holds a sent message that is not carried"),
+                );
+            }
+        }
+        let sent: HashSet<u64> = self
+            .calls
+            .iter()
+            .filter(|(.., call, _)| self.succeeded.contains(&call.id))
+            .map(|(_, offset, ..)| *offset)
+            .collect();
+        for item in self.carried.items.iter().filter(|item| item.kind == ItemKind::ToolMessage) {
+            if !sent.contains(&item.offset) {
+                return fail("items", "a message of a tool is carried that was never sent".to_owned());
+            }
+        }
+        Ok(count)
+    }
+
+    /// A hook's words stand in the place of an answer.
+    fn is_hooks(&self, offset: u64) -> bool {
+        self.tree.above(offset, true) == Some(Nature::Human) && !self.tree.is_answered(offset)
+    }
+
+    /// Output hangs on its command.
+    fn is_output(&self, offset: u64) -> bool {
+        self.tree.above(offset, false) == Some(Nature::Command)
+    }
+
+    /// Why a row with speech should have been carried.
+    fn wrongly_left_out(
+        &self,
+        rule: Rule,
+        offset: u64,
+        words_elsewhere: bool,
+        human: bool,
+    ) -> Option<&'static str> {
+        let choices = self.plan.choices;
+        let holds = match rule {
+            Rule::OffChain | Rule::Retry => {
+                if self.tree.is_on(offset) {
+                    return Some("it is part of the conversation");
+                }
+                !human || words_elsewhere || self.plan.decided.contains(&offset)
+            }
+            Rule::Duplicate => self.tree.is_replaced(offset),
+            Rule::ToolUse => true,
+            Rule::OpenTailResend => true,
+            Rule::OpenTailExcluded => choices.drops_open_tail && !self.is_before_an_answer(offset),
+            Rule::DroppedOldest => choices.drops_oldest && self.is_before_all_items(offset),
+            _ => false,
+        };
+        (!holds).then_some("nothing explains that")
+    }
+
+    /// Whether the row stands in front of everything that is carried, the snapshot apart.
+    fn is_before_all_items(&self, offset: u64) -> bool {
+        let Some(place) = self.tree.place(offset) else { return true };
+        let items = self.carried.items.iter().filter(|item| item.kind != ItemKind::Snapshot);
+        items.filter_map(|item| self.tree.place(item.offset)).all(|other| place < other)
+    }
+
+    /// Whether something of the assistant's is carried from behind the row.
+    fn is_before_an_answer(&self, offset: u64) -> bool {
+        let answers = [ItemKind::Plan, ItemKind::ToolMessage];
+        self.carried.items.iter().any(|item| item.offset > offset && answers.contains(&item.kind))
+    }
+
+    /// Items from the conversation stand in its order.
+    fn order(&self) -> Result<u64, ProofFailure> {
+        let mut last = None;
+        let mut count = 0;
+        for place in self.carried.items.iter().filter_map(|item| self.tree.place(item.offset)) {
+            if last.is_some_and(|last| place < last) {
+                return fail("order", "two items do not stand in the order of the conversation".to_owned());
+            }
+            last = Some(place);
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// What our inbox sent and our outbox took is carried, or its drop is listed (evidence b).
@@ -243,9 +544,10 @@ impl Sweep<'_> {
             let listed =
                 own.abandoned.contains(id) || own.resend.contains(id) || self.dropped_rows.contains(id);
             if !listed && !sent.text_sha256.iter().all(|text| known(text)) {
-                let what =
-                    format!("the message {id} that the inbox sent is not carried and no drop names it");
-                return Err(ProofFailure::failed("inbox", what));
+                return fail(
+                    "inbox",
+                    format!("the message {id} that the inbox sent is not carried and no drop names it"),
+                );
             }
         }
         for reply in &input.evidence.received {
@@ -254,7 +556,7 @@ impl Sweep<'_> {
                     "block {} of the reply {} that was delivered is not carried and no drop names it",
                     reply.block_index, reply.message_id
                 );
-                return Err(ProofFailure::failed("outbox", what));
+                return fail("outbox", what);
             }
         }
         checks.push(Check { name: "messages of the inbox", count: input.evidence.sent.len() as u64 });
@@ -263,28 +565,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The texts of a row where words belong.
-fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
-    let content = if kind == "attachment" {
-        if row.pointer("/attachment/type").and_then(Value::as_str) != Some("queued_command") {
-            return Vec::new();
-        }
-        row.pointer("/attachment/prompt")
-    } else {
-        row.pointer("/message/content")
-    };
-    match content {
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(blocks)) => blocks
-            .iter()
-            .filter(|block| block.get("type").and_then(Value::as_str) == Some("text"))
-            .filter_map(|block| block.get("text").and_then(Value::as_str))
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// Whether a path leads to one of those texts.
+/// Whether a path leads to a text where words belong.
 fn is_spoken_path(kind: &str, path: &[&str], row: &Value) -> bool {
     let base: &[&str] =
         if kind == "attachment" { &["attachment", "prompt"] } else { &["message", "content"] };
@@ -301,9 +582,9 @@ fn is_spoken_path(kind: &str, path: &[&str], row: &Value) -> bool {
 /// Whether a path leads into a tool's result.
 fn is_result_path(path: &[&str], row: &Value) -> bool {
     match path {
-        ["message", "content", block, "content", ..] => {
+        ["message", "content", block, _, ..] => {
             let pointer = format!("/message/content/{block}/type");
-            row.pointer(&pointer).and_then(Value::as_str) == Some("tool_result")
+            row.pointer(&pointer).and_then(Value::as_str).is_some_and(|kind| kind.ends_with("tool_result"))
         }
         _ => false,
     }
@@ -351,8 +632,8 @@ fn find_copies(
         if copies.all.is_empty() {
             break;
         }
-        lines::each_row(path, |_, _, row| {
-            let Some(value) = lines::value(row) else { return Ok(()) };
+        lines::each_row(path, |found| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
             let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
             if matches!(kind, "user" | "assistant" | "attachment") {
                 let mut texts = Vec::new();
@@ -366,11 +647,10 @@ fn find_copies(
             "line {} ({}) repeats words that stand neither in the candidate nor in a dropped row",
             copy.line, copy.what
         );
-        return Err(ProofFailure::failed("copies", what));
+        return fail("copies", what);
     }
     if copies.lost > 0 {
-        let what = format!("{} copies are too large to be looked for", copies.lost);
-        return Err(ProofFailure::failed("copies", what));
+        return fail("copies", format!("{} copies are too large to be looked for", copies.lost));
     }
     checks.push(Check { name: "the CLI's own copies", count: copies.count });
     Ok(())

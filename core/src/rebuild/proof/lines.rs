@@ -4,20 +4,31 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::ProofFailure;
+use crate::transcript::drift::{Known, Shape};
 use crate::transcript::media::hex;
 
 /// The longest line that is looked at; the reader counts longer ones as damage.
 const MAX_LINE: usize = 40 << 20;
 
-/// Calls `on` with each row's line number, offset and bytes, and returns the file's digest and size.
+/// A row as the proof's own splitter found it.
+pub(super) struct Found<'a> {
+    /// Its line, counted from 1.
+    pub(super) line: u64,
+    /// Its first byte in the file.
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+/// Calls `on` with each row, and returns the file's digest and size.
 pub(super) fn each_row(
     path: &Path,
-    mut on: impl FnMut(u64, u64, &[u8]) -> Result<(), ProofFailure>,
+    mut on: impl FnMut(&Found<'_>) -> Result<(), ProofFailure>,
 ) -> Result<(String, u64), ProofFailure> {
     let mut input = BufReader::with_capacity(256 << 10, File::open(path).map_err(ProofFailure::io(path))?);
     let mut hasher = Sha256::new();
@@ -30,8 +41,15 @@ pub(super) fn each_row(
         }
         number += 1;
         if length as usize == line.len() {
-            for (at, row) in objects(&line, number == 1) {
-                on(number, offset + at as u64, row)?;
+            let place = |at: usize| offset + at as u64;
+            // Nearly every line is one object from its first byte to its line end.
+            let whole = line.trim_ascii_end();
+            if whole.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(whole).is_ok() {
+                on(&Found { line: number, offset, bytes: whole })?;
+            } else {
+                for (at, bytes) in objects(&line, number == 1) {
+                    on(&Found { line: number, offset: place(at), bytes })?;
+                }
             }
         }
         offset += length;
@@ -48,7 +66,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, hasher: &mut Sha256) 
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let end = memchr::memchr(b'\n', bytes).map(|at| at + 1);
         let piece = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
         hasher.update(piece);
         let room = (MAX_LINE + 1).saturating_sub(line.len());
@@ -62,7 +80,8 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, hasher: &mut Sha256) 
     }
 }
 
-/// The JSON objects of a line, with their places: one, or several that were glued together.
+/// The JSON objects of a line, with their places: one, or several that were glued together. Behind a
+/// half that was torn only a row that says whose it is counts: what is torn may hold objects too.
 fn objects(line: &[u8], first: bool) -> Vec<(usize, &[u8])> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -75,16 +94,54 @@ fn objects(line: &[u8], first: bool) -> Vec<(usize, &[u8])> {
         let blank = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         at += blank;
         let rest = line.get(at..).unwrap_or_default();
-        if rest.first() != Some(&b'{') {
+        if rest.is_empty() {
             return found;
         }
-        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
-        let Some(Ok(_)) = values.next() else { return found };
-        let length = values.byte_offset();
+        let length = if rest.starts_with(b"{") { object_length(rest) } else { None };
+        let Some(length) = length else {
+            // A line of another value, or a torn half: what stands behind it?
+            let Some(next) = next_row(rest) else { return found };
+            at += next;
+            continue;
+        };
         found.push((at, rest.get(..length).unwrap_or_default()));
         at += length;
     }
 }
+
+fn object_length(bytes: &[u8]) -> Option<usize> {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    Some(values.byte_offset())
+}
+
+/// Where behind a torn half the next whole row begins.
+fn next_row(bytes: &[u8]) -> Option<usize> {
+    /// Enough to know a row by, whatever holds it.
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(rename = "sessionId")]
+        _session: String,
+    }
+    if !bytes.starts_with(b"{") {
+        return None;
+    }
+    let starts = memchr::memmem::find_iter(bytes, b"{\"").filter(|at| *at > 0).take(MAX_STARTS);
+    for at in starts {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(length) = object_length(rest) else { continue };
+        let named = rest.get(..length).and_then(|row| serde_json::from_slice::<Named>(row).ok());
+        if named.is_some_and(|named| Known::find(Shape::Row, named.kind.as_bytes()).is_some()) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// How many places in a torn line are looked at.
+const MAX_STARTS: usize = 256;
 
 /// A row as a value. Lone surrogates and bytes that are no UTF-8 become U+FFFD, as in the CLI.
 pub(super) fn value(row: &[u8]) -> Option<Value> {
@@ -140,6 +197,9 @@ mod tests {
         assert_eq!(all(b"\xef\xbb\xbf{}{\"a\":1} \r\n"), [(3, 2), (5, 7)]);
         assert_eq!(all(b"\0\0{} {"), [(2, 2)]);
         assert_eq!(all(b"[1]\n"), []);
+        let torn = br#"{"type":"user","message":{"type":"text","text":"ha{"type":"mode","sessionId":"s"}{}"#;
+        assert_eq!(all(torn), [(50, 31), (81, 2)]);
+        assert_eq!(all(br#"{"type":"user","message":{"type":"text","text":"half"}"#), []);
         assert_eq!(all(b"{\"a\":\"\xff\\ud800\"}\n"), [(0, 15)]);
     }
 }

@@ -4,26 +4,7 @@
 use serde_json::Value;
 
 use crate::transcript::drift::{Known, Shape, Verdict};
-use crate::transcript::{OwnRows, Rule};
-
-/// Whether a string is long enough that its loss would be a loss of words (DESIGN 6): twelve letters,
-/// or two Chinese, Japanese or Korean characters.
-pub(super) fn is_wordy(text: &str) -> bool {
-    let mut letters = 0;
-    let mut cjk = 0;
-    for c in text.chars() {
-        if crate::estimate::is_cjk(c) && c.is_alphabetic() {
-            cjk += 1;
-        }
-        if c.is_alphabetic() {
-            letters += 1;
-        }
-        if letters >= 12 || cjk >= 2 {
-            return true;
-        }
-    }
-    false
-}
+use crate::transcript::{ExtractRules, OwnRows, Rule};
 
 fn text_at<'a>(row: &'a Value, path: &str) -> &'a str {
     row.pointer(path).and_then(Value::as_str).unwrap_or_default()
@@ -48,7 +29,7 @@ pub(super) fn whole_row(rule: Rule, row: &Value, own: &OwnRows) -> bool {
     let attachment = text_at(row, "/attachment/type");
     match rule {
         Rule::Sidechain => is_true(row, "isSidechain"),
-        Rule::MetaRow => is_true(row, "isMeta"),
+        Rule::MetaRow => is_true(row, "isMeta") && !is_channel(row),
         Rule::CompactSummary => is_true(row, "isCompactSummary"),
         Rule::Note => known(&own.notes),
         Rule::AbandonedAttempt => known(&own.abandoned),
@@ -60,7 +41,8 @@ pub(super) fn whole_row(rule: Rule, row: &Value, own: &OwnRows) -> bool {
                 || text_at(row, "/promptSource") == "system"
                 || matches!(text_at(row, "/turnOrigin"), "scheduled" | "host_synthetic")
                 || matches!(text_at(row, "/rowSource"), "harness" | "hook")
-                || (attachment == "queued_command" && text_at(row, "/attachment/commandMode") != "prompt")
+                || (attachment == "queued_command"
+                    && !matches!(text_at(row, "/attachment/commandMode"), "" | "prompt"))
         }
         Rule::TaskNotification => {
             origin_is(Rule::TaskNotification)
@@ -78,6 +60,38 @@ pub(super) fn whole_row(rule: Rule, row: &Value, own: &OwnRows) -> bool {
     }
 }
 
+/// Tags around what commands print, and around `!` commands.
+const OUTPUT: &[&str] = &[
+    "local-command-stdout",
+    "local-command-stderr",
+    "local-command-caveat",
+    "bash-input",
+    "bash-stdout",
+    "bash-stderr",
+];
+
+fn opens(text: &str, tag: &str) -> bool {
+    text.strip_prefix('<')
+        .and_then(|rest| rest.strip_prefix(tag))
+        .is_some_and(|rest| rest.starts_with(['>', ' ', '\n']))
+}
+
+/// What is left of a text without the whole blocks of these tags at its front.
+fn behind_blocks<'a>(mut text: &'a str, tags: &[&str]) -> &'a str {
+    loop {
+        text = text.trim();
+        let Some(tag) = tags.iter().find(|tag| opens(text, tag)) else { return text };
+        let Some((_, rest)) = text.split_once(&format!("</{tag}>")) else { return text };
+        text = rest;
+    }
+}
+
+/// Whether a text is nothing but blocks that editors and the runtime put in front of words.
+pub(super) fn is_injected(text: &str, injected_tags: &[String]) -> bool {
+    let tags: Vec<&str> = injected_tags.iter().map(String::as_str).collect();
+    text.trim_start().starts_with('<') && behind_blocks(text, &tags).is_empty()
+}
+
 /// Whether a text is the runtime's by its own words, as a whole.
 pub(super) fn is_runtime_text(text: &str, injected_tags: &[String]) -> bool {
     let text = text.trim();
@@ -93,26 +107,24 @@ pub(super) fn is_runtime_text(text: &str, injected_tags: &[String]) -> bool {
     if text.strip_prefix("Unknown slash command: ").is_some_and(|name| !name.contains(char::is_whitespace)) {
         return true;
     }
-    let tags = ["local-command-stdout", "local-command-stderr", "local-command-caveat"]
-        .into_iter()
-        .chain(["bash-input", "bash-stdout", "bash-stderr", "teammate-message"])
-        .chain(injected_tags.iter().map(String::as_str));
-    let mut tags: Vec<&str> = tags.collect();
-    if text.starts_with("<task-notification>") {
-        let after = text.rsplit("</task-notification>").next().unwrap_or_default().trim();
-        return after.is_empty()
-            || after.starts_with("Full transcript available at: ")
-            || after.starts_with("Read the output file to retrieve the result: ");
+    if opens(text, "task-notification") {
+        let rest = behind_blocks(text, &["task-notification"]);
+        return rest.lines().map(str::trim).filter(|line| !line.is_empty()).all(|line| {
+            ["Full transcript available at: ", "Read the output file to retrieve the result: "]
+                .iter()
+                .any(|head| line.strip_prefix(head).is_some_and(|path| !path.trim().contains(' ')))
+        });
     }
-    tags.retain(|tag| text.starts_with(&format!("<{tag}")) || text.ends_with(&format!("</{tag}>")));
-    let opens = tags.iter().any(|tag| text.starts_with(&format!("<{tag}")));
-    let closes = tags.iter().any(|tag| text.ends_with(&format!("</{tag}>")));
-    opens && closes
+    is_injected(text, injected_tags)
+        || (text.starts_with('<')
+            && (behind_blocks(text, &["teammate-message"]).is_empty()
+                || behind_blocks(text, OUTPUT).is_empty()))
 }
 
 /// A slash command as it was typed, if the text is one: without arguments only its name.
 pub(super) fn typed_command(text: &str) -> Option<String> {
-    if !text.trim_start().starts_with("<command-") {
+    if !text.trim_start().starts_with("<command-name>") && !text.trim_start().starts_with("<command-message>")
+    {
         return None;
     }
     let between = |open: &str, close: &str| {
@@ -125,104 +137,201 @@ pub(super) fn typed_command(text: &str) -> Option<String> {
     Some(if args.trim().is_empty() { format!("/{name}") } else { format!("/{name} {args}") })
 }
 
-/// Paths under user, attachment and queue rows whose strings belong to a known shape of noise or to
-/// the envelope. `*` is one step; a path stands for everything below it.
-const KNOWN_PATHS: &[(&str, &str)] = &[
-    ("user", "toolUseResult"),
-    ("user", "message.role"),
-    ("user", "message.content.*.type"),
-    ("user", "message.content.*.source"),
-    ("user", "message.content.*.title"),
-    ("user", "message.content.*.tool_use_id"),
-    ("user", "message.content.*.cache_control"),
-    ("user", "permissionMode"),
-    ("user", "permissionDecision"),
-    ("user", "toolDenialKind"),
-    ("user", "mcpMeta"),
-    ("user", "mcpCallNotReadOnly"),
-    ("user", "origin"),
-    ("user", "promptSource"),
-    ("user", "turnOrigin"),
-    ("user", "turnPosition"),
-    ("user", "turnAttributionKey"),
-    ("user", "rowSource"),
-    ("user", "hookTextLead"),
-    ("user", "planContent"),
-    ("user", "promptId"),
-    ("user", "mergedSendUuids"),
-    ("user", "sourceToolAssistantUUID"),
-    ("user", "sourceToolUseID"),
-    ("user", "summarizedTurnPromptUuids"),
-    ("user", "thinkingMetadata"),
-    ("user", "todos"),
-    ("user", "kael"),
-    ("attachment", "rendered"),
-    ("attachment", "renderedRole"),
-    ("attachment", "attachment.type"),
-    ("attachment", "attachment.source_uuid"),
-    ("attachment", "attachment.delivery_id"),
-    ("attachment", "attachment.commandMode"),
-    ("attachment", "attachment.rowSource"),
-    ("attachment", "attachment.timestamp"),
-    ("attachment", "attachment.origin"),
-    ("attachment", "attachment.prompt.*.type"),
-    ("attachment", "attachment.prompt.*.source"),
-    ("queue-operation", "operation"),
-    ("queue-operation", "reason"),
-    ("*", "type"),
-    ("*", "uuid"),
-    ("*", "parentUuid"),
-    ("*", "sessionId"),
-    ("*", "timestamp"),
-    ("*", "version"),
-    ("*", "cwd"),
-    ("*", "gitBranch"),
-    ("*", "userType"),
-    ("*", "entrypoint"),
-    ("*", "slug"),
-    ("*", "agentId"),
-    ("*", "teamName"),
-    ("*", "agentName"),
-    ("*", "requestSessionId"),
-];
+/// Who wrote a row, by what its fields say, in the order of their authority (DESIGN 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// A human; our inbox sent it, so that nothing of it is the runtime's.
+    Ours,
+    /// A human.
+    Human,
+    /// No field says; the text decides.
+    Unsaid,
+    /// Somebody else.
+    Other,
+}
 
-/// Whether strings at a path of a row type belong to a known shape.
-pub(super) fn is_known_path(kind: &str, path: &[&str]) -> bool {
-    KNOWN_PATHS.iter().any(|(row, known)| {
-        (*row == "*" || *row == kind)
-            && known.split('.').count() <= path.len()
-            && known.split('.').zip(path).all(|(step, at)| step == "*" || step == *at)
-    })
+/// Who wrote a user row.
+pub(super) fn writer(row: &Value, own: &OwnRows) -> Writer {
+    let id = text_at(row, "/uuid");
+    if own.human.contains(id) {
+        return Writer::Ours;
+    }
+    if own.notes.contains(id)
+        || own.abandoned.contains(id)
+        || is_true(row, "isSidechain")
+        || is_true(row, "isCompactSummary")
+    {
+        return Writer::Other;
+    }
+    if let Some(kind) = row.pointer("/origin/kind").and_then(Value::as_str) {
+        let known = Known::find(Shape::Origin, kind.as_bytes());
+        let human = known.is_some_and(|known| known.verdict == Verdict::Look);
+        return if human { Writer::Human } else { Writer::Other };
+    }
+    if is_true(row, "isMeta") {
+        return if is_channel(row) { Writer::Human } else { Writer::Other };
+    }
+    if is_true(row, "isSynthetic")
+        || is_true(row, "isVisibleInTranscriptOnly")
+        || !text_at(row, "/planContent").is_empty()
+    {
+        return Writer::Other;
+    }
+    match (text_at(row, "/promptSource"), text_at(row, "/turnOrigin"), text_at(row, "/rowSource")) {
+        ("typed" | "sdk", ..) => Writer::Human,
+        ("system", ..) => Writer::Other,
+        (_, "human", _) => Writer::Human,
+        (_, "scheduled" | "host_synthetic" | "task_notification", _) => Writer::Other,
+        (.., "harness" | "hook") => Writer::Other,
+        _ => Writer::Unsaid,
+    }
+}
+
+/// A message from a chat, which is meta although a human wrote it.
+fn is_channel(row: &Value) -> bool {
+    let opens = |text: &str| text.trim_start().starts_with("<channel source=\"");
+    match row.pointer("/message/content") {
+        Some(Value::String(text)) => opens(text),
+        Some(Value::Array(blocks)) => {
+            blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).any(opens)
+        }
+        _ => false,
+    }
+}
+
+/// The texts of a row where words belong.
+pub(super) fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
+    let content = if kind == "attachment" {
+        if text_at(row, "/attachment/type") != "queued_command" {
+            return Vec::new();
+        }
+        row.pointer("/attachment/prompt")
+    } else {
+        row.pointer("/message/content")
+    };
+    match content {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(blocks)) => blocks
+            .iter()
+            .filter(|block| text_at(block, "/type") == "text")
+            .filter_map(|block| block.get("text").and_then(Value::as_str))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn blocks(row: &Value) -> impl Iterator<Item = &Value> {
+    let content = row.pointer("/message/content").or_else(|| row.pointer("/attachment/prompt"));
+    content.and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What a human answered to questions, and the notes beside the answers.
+pub(super) fn answers(row: &Value) -> Vec<String> {
+    let members = |pointer: &str| {
+        row.pointer(pointer).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::values)
+    };
+    let notes = members("/toolUseResult/annotations").filter_map(|note| note.get("notes"));
+    let texts = members("/toolUseResult/answers").chain(notes).filter_map(Value::as_str);
+    texts.filter(|text| !text.trim().is_empty()).map(str::to_owned).collect()
+}
+
+/// What a human said when refusing calls, each with its possible forms.
+pub(super) fn refusals(row: &Value) -> Vec<Vec<String>> {
+    let results =
+        blocks(row).filter(|block| text_at(block, "/type") == "tool_result" && is_true(block, "is_error"));
+    results.filter_map(|block| block.get("content")).flat_map(refusal).collect()
+}
+
+/// Words of the assistant's in a call of a tool.
+pub(super) struct SpokenCall {
+    pub(super) id: String,
+    /// A plan is said when it is shown; a message only when it was sent.
+    pub(super) is_plan: bool,
+    pub(super) text: String,
+}
+
+/// The calls of a row that hold words of the assistant's.
+pub(super) fn spoken_calls(row: &Value, rules: &ExtractRules) -> Vec<SpokenCall> {
+    let calls = blocks(row).filter(|block| text_at(block, "/type") == "tool_use");
+    let spoken = calls.filter_map(|block| {
+        let field = match text_at(block, "/name") {
+            "ExitPlanMode" => "/input/plan",
+            "SendUserMessage" => "/input/message",
+            name if rules.is_reply_tool(name) => "/input/text",
+            _ => return None,
+        };
+        let text = text_at(block, field).to_owned();
+        let id = text_at(block, "/id").to_owned();
+        (!text.trim().is_empty()).then_some(SpokenCall { id, is_plan: field == "/input/plan", text })
+    });
+    spoken.collect()
+}
+
+/// Ids of calls that a row holds results of, and whether they succeeded.
+pub(super) fn results(row: &Value) -> Vec<(String, bool)> {
+    let results = blocks(row).filter(|block| text_at(block, "/type") == "tool_result");
+    results.map(|block| (text_at(block, "/tool_use_id").to_owned(), !is_true(block, "is_error"))).collect()
+}
+
+/// Whether a row holds an image or document of its own.
+pub(super) fn has_media(row: &Value) -> bool {
+    blocks(row).any(|block| matches!(text_at(block, "/type"), "image" | "document"))
+}
+
+/// Whether a text is a slash command without arguments: three tags and nothing else.
+pub(super) fn is_bare_command(text: &str, typed: &str) -> bool {
+    !typed.contains(' ')
+        && behind_blocks(text, &["command-name", "command-message", "command-args"]).is_empty()
+}
+
+/// What a human may have said in the result of a refused call: the words with and without the hint
+/// that some versions put behind them. Nothing for other results.
+pub(super) fn refusal(result: &Value) -> Vec<Vec<String>> {
+    let texts: Vec<&str> = match result {
+        Value::String(text) => vec![text],
+        Value::Array(blocks) => {
+            blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let reasons = texts.into_iter().filter_map(|text| {
+        let refused = text.starts_with("The user doesn't want to")
+            || text.starts_with("Permission for this tool use was denied.");
+        let (_, words) = text.split_once("he user said:").filter(|_| refused)?;
+        let words = words.strip_prefix('\n').or_else(|| words.strip_prefix(' ')).unwrap_or(words);
+        let mut forms = vec![words.to_owned()];
+        if let Some((before, _)) = words.rsplit_once("\n\nNote: The user's next message may contain") {
+            forms.push(before.to_owned());
+        }
+        (!words.trim().is_empty()).then_some(forms)
+    });
+    reasons.collect()
+}
+
+/// The plan in a row that may feed one back: what stands behind the runtime's words, and whether the
+/// runtime's own sentence closes it.
+pub(super) fn fed_back_plan(text: &str) -> Option<(&str, bool)> {
+    let plan = text.trim_start().strip_prefix("Implement the following plan:")?;
+    let closed = plan.contains("\nIf you need specific details from before exiting plan mode")
+        && plan.trim_end().ends_with(".jsonl");
+    Some((plan.trim(), closed))
+}
+
+/// What a hook says when it stops a prompt.
+pub(super) fn is_hook_stop(text: &str) -> bool {
+    text.trim()
+        .strip_prefix("Operation stopped by hook")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// A text that begins as output of a command does.
+pub(super) fn opens_output(text: &str) -> bool {
+    OUTPUT.iter().any(|tag| opens(text.trim_start(), tag))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_begin_at_twelve_letters_or_two_characters() {
-        for (text, wordy) in [
-            ("hello", false),
-            ("hello world now", true),
-            ("风", false),
-            ("风筝", true),
-            ("、。", false),
-            ("1234567890123456", false),
-            ("مرحبا بالعالم كله", true),
-        ] {
-            assert_eq!(is_wordy(text), wordy, "{text}");
-        }
-    }
-
-    #[test]
-    fn paths_stand_for_what_is_below_them() {
-        assert!(is_known_path("user", &["toolUseResult", "answers", "which?"]));
-        assert!(is_known_path("user", &["message", "content", "3", "type"]));
-        assert!(!is_known_path("user", &["message", "content", "3", "text"]));
-        assert!(!is_known_path("user", &["message"]));
-        assert!(is_known_path("attachment", &["cwd"]));
-        assert!(!is_known_path("attachment", &["toolUseResult"]));
-    }
 
     #[test]
     fn commands_are_read_as_typed() {

@@ -1,9 +1,14 @@
 //! Rebuilds of small transcripts. `said` forms what a candidate says; each file looks at one matter.
 
+mod doubts;
+mod generations;
 mod limits;
 mod mutations;
 mod properties;
+mod queue;
 mod speech;
+mod structure;
+mod switches;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::uuid;
+use crate::transcript::Decision;
 
 #[test]
 fn plain_rows_are_carried_as_they_stand() {
@@ -276,31 +277,6 @@ fn messages_absorbed_mid_turn_are_words_once() {
 }
 
 #[test]
-fn a_queued_message_without_a_row_blocks() {
-    let mut script = Script::new();
-    script.human("list");
-    script.queue("enqueue", Some("words that stand nowhere else"));
-    script.queue("remove", None);
-    script.says("done");
-    assert_eq!(blocked(&script), [(BlockKind::QueuedWords, Some(2))]);
-
-    let mut pulled_back = Script::new();
-    pulled_back.human("list");
-    pulled_back.queue("enqueue", Some("words")).queue("popAll", None);
-    pulled_back.says("done");
-    pulled_back.queue("enqueue", Some("{\"task_id\":\"a\"}"));
-    assert_eq!(blocked(&pulled_back), []);
-
-    let mut twice = Script::new();
-    twice.human("again");
-    twice.queue("enqueue", Some("again")).queue("dequeue", None);
-    twice.says("one");
-    twice.queue("enqueue", Some("again")).queue("remove", None);
-    twice.says("two");
-    assert_eq!(blocked(&twice), [(BlockKind::QueuedWords, Some(5))], "two equal messages are two");
-}
-
-#[test]
 fn plans_and_messages_sent_by_tools_are_the_assistants() {
     let mut script = Script::new();
     script.human("plan");
@@ -389,6 +365,8 @@ fn forks_with_a_humans_words_wait_for_a_decision() {
     script.says("white");
     assert_eq!(blocked(&script), [(BlockKind::Fork, Some(3))]);
     let mut ask = Ask::new();
+    let key = Ask::new().plan(&script.file().path).off_chain[0].key.clone();
+    assert_eq!(key, format!("{}+1", uuid(3)));
     ask.settings.off_chain = crate::transcript::OffChain::Drop;
     assert_eq!(carried_with(&script, &ask), ["H=seed", "A:yes", "H=and the string?", "A:white"]);
     ask.settings.off_chain = crate::transcript::OffChain::Carry;
@@ -396,6 +374,28 @@ fn forks_with_a_humans_words_wait_for_a_decision() {
         carried_with(&script, &ask),
         ["H=seed", "A:yes", "H=the other kite?", "A:blue", "H=and the string?", "A:white"]
     );
+}
+
+#[test]
+fn a_decision_about_one_branch_is_remembered_until_the_branch_grows() {
+    let mut script = Script::new();
+    script.human("seed");
+    let answer = script.says("yes");
+    let other = script.human("the other kite?");
+    script.on(&answer).human("and the string?");
+    script.says("white");
+    let mut ask = Ask::new();
+    ask.settings.decisions = [(format!("{other}+1"), Decision::Drop)].into();
+    assert_eq!(carried_with(&script, &ask), ["H=seed", "A:yes", "H=and the string?", "A:white"]);
+    ask.settings.decisions = [(format!("{other}+1"), Decision::Carry)].into();
+    assert_eq!(carried_with(&script, &ask)[2], "H=the other kite?");
+    let tip = uuid(5);
+    script.on(&other).human("more words over there");
+    script.on(&tip).human("thanks");
+    script.says("welcome");
+    let plan = ask.plan(&script.file().path);
+    assert_eq!(plan.off_chain[0].fate, crate::transcript::Fate::Undecided);
+    assert!(plan.blocked_reason().contains(&format!("the branch {other}+2")), "{}", plan.blocked_reason());
 }
 
 #[test]
@@ -460,20 +460,13 @@ fn what_nobody_here_knows_blocks_by_name() {
 fn text_that_may_be_a_humans_blocks_and_is_not_guessed() {
     for text in [
         "<task-notification>x</task-notification>\nand please hurry",
-        "Implement the following plan:\n1. fly",
-        "Operation stopped by hook: no",
+        "<teammate-message id=\"a\">x</teammate-message>\nstop him",
     ] {
         let mut script = Script::new();
         script.user(json!(text), json!({}));
         script.says("ok");
         assert_eq!(blocked(&script)[0], (BlockKind::UnknownRow, Some(1)), "{text}");
     }
-    let mut script = Script::new();
-    script.human("make a plan");
-    script.says("here it is");
-    script.user(json!("Implement the following plan:\n1. fly"), json!({"planContent": "1. fly"}));
-    script.says("flying");
-    assert_eq!(carried(&script), ["H=make a plan", "A:here it is", "A:flying"]);
 }
 
 #[test]

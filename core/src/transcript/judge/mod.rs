@@ -10,16 +10,18 @@
 
 mod assistant;
 mod attachment;
+#[cfg(test)]
+pub(crate) mod switched_off;
 mod text;
 mod tools;
 mod user;
 
-use super::drift::{Known, Shape, Verdict, could_hold_words};
-use super::head::{Block, BlockKind, Head, KaelHead, RowKind};
+use super::drift::{Known, Shape, Verdict, could_hold_words, unknown_words};
+use super::head::{Block, BlockKind, Head, KaelHead, Level, RowKind};
 use super::json::Span;
 use super::rules::{ExtractRules, OwnRows, Rule};
 
-pub(crate) use text::command_text;
+pub(crate) use text::{PLAN_HEAD, command_text};
 
 /// Who says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -123,8 +125,22 @@ pub(crate) struct Part {
 pub(crate) enum Trouble {
     /// A name outside the drift table.
     Unknown { shape: Shape, name: Option<Span> },
+    /// Words in a field that nobody here knows; its path is in [`Judged::field`].
+    Field,
     /// A known shape with something in it that may be a human's: the key to accept it by, and what.
     Ambiguous { key: &'static str, what: &'static str },
+}
+
+/// What a row without provenance may be besides a human's words. The rows around it decide
+/// (`doubts`); where they do not, it is words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It begins like a plan of the model's that is fed back to it.
+    Plan,
+    /// It begins like what a hook says when it stops a prompt.
+    HookStop,
+    /// It begins like the output of a command, and does not end like one.
+    Output,
 }
 
 /// A row's judgement. Reused from row to row.
@@ -134,6 +150,10 @@ pub(crate) struct Judged {
     pub(crate) rule: Option<Rule>,
     pub(crate) parts: Vec<Part>,
     pub(crate) trouble: Option<Trouble>,
+    /// It is taken for words here; the rows around it may show that it is not.
+    pub(crate) doubt: Option<Doubt>,
+    /// The path of words in an unknown field, as `accept_unknown` takes it.
+    pub(crate) field: Option<String>,
     /// Whether an assistant row counts as one of the model's: not synthetic, no API error.
     pub(crate) is_model: bool,
 }
@@ -202,6 +222,8 @@ impl Context<'_> {
     pub(crate) fn judge(&self, row: &[u8], head: &Head, out: &mut Judged) {
         out.parts.clear();
         out.trouble = None;
+        out.doubt = None;
+        out.field = None;
         out.rule = None;
         out.is_model = false;
         let name = head.type_name.map_or(&b""[..], |name| name.of(row));
@@ -222,6 +244,46 @@ impl Context<'_> {
                 }
             }
             (Some(Verdict::Look), _) => out.rule = Some(Rule::Bookkeeping),
+        }
+        if !head.odd.is_empty() && out.rule() != Rule::Sidechain {
+            self.fields(row, head, out);
+        }
+        #[cfg(test)]
+        switched_off::apply(head, out);
+    }
+
+    /// Where words may stand, a new field with words in it is a change of the format.
+    fn fields(&self, row: &[u8], head: &Head, out: &mut Judged) {
+        let kind = match head.kind {
+            RowKind::User => "user",
+            RowKind::QueueOperation => "queue-operation",
+            RowKind::Attachment if Head::is(head.attachment_type, row, "queued_command") => "attachment",
+            _ => return,
+        };
+        let base = if head.attachment.is_some() { ["attachment", "prompt"] } else { ["message", "content"] };
+        for odd in &head.odd {
+            let key = String::from_utf8_lossy(odd.key.of(row));
+            let place;
+            let path = match odd.level {
+                Level::Row => vec![key.as_ref()],
+                Level::Message => vec!["message", key.as_ref()],
+                Level::Attachment => vec!["attachment", key.as_ref()],
+                Level::Block(at) => {
+                    // Results of tools are the tools' own.
+                    let block = head.blocks.get(usize::from(at));
+                    if block.is_some_and(|b| matches!(b.kind, BlockKind::ToolResult | BlockKind::Other)) {
+                        continue;
+                    }
+                    place = at.to_string();
+                    vec![base[0], base[1], place.as_str(), key.as_ref()]
+                }
+            };
+            let Some(path) = unknown_words(kind, &path, odd.value.of(row)) else { continue };
+            let path = format!("field/{kind}.{path}");
+            if !self.rules.accepts(&path) && out.trouble.is_none() {
+                out.trouble = Some(Trouble::Field);
+                out.field = Some(path);
+            }
         }
     }
 
@@ -335,6 +397,7 @@ pub(crate) fn shape_name(shape: Shape, name: Option<Span>, row: &[u8]) -> String
         Shape::Block => "block/",
         Shape::Origin => "origin/",
         Shape::Queue => "queue-operation/",
+        Shape::Field => "field/",
     };
     if name.is_empty() { format!("{prefix}(no type)") } else { format!("{prefix}{name}") }
 }

@@ -5,10 +5,15 @@ use super::super::json::{Bad, Scanner, Span, decode};
 use super::super::rules::Rule;
 use super::{Context, ItemKind, Judged, Role};
 
-/// The sentence after which a refused call's result holds what the human typed.
-const REFUSAL: &[u8] = br"the user said:\n";
-/// How the result of a refused call begins.
-const REFUSED: &[u8] = b"The user doesn't want to";
+/// How the result of a refused call begins, in the wordings of the main loop and of subagents.
+const REFUSED: &[&[u8]] = &[b"The user doesn't want to", b"Permission for this tool use was denied."];
+/// The words after which a refused call's result holds what the human typed.
+const REFUSAL: &[u8] = b"he user said:";
+/// What some versions put behind the human's words, to the end of the result.
+const HINT: &[u8] = br"\n\nNote: The user's next message may contain a correction or preference.";
+/// The same, whole.
+const HINT_TEXT: &str = "Pay close attention \u{2014} if they explain what went wrong or how they'd prefer you to work, \
+                         consider saving that to memory for future sessions.";
 
 impl Context<'_> {
     pub(super) fn tool_use(&self, block: &Block, row: &[u8], out: &mut Judged) {
@@ -36,13 +41,14 @@ impl Context<'_> {
         let dropped = out.parts.len();
         out.drop_span(Rule::ToolResult, block.whole, true);
         let Some(content) = block.content.filter(|_| block.is_error) else { return };
-        let raw = content.of(row);
-        let Some(raw) = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")) else { return };
-        if raw.starts_with(REFUSED)
-            && let Some(at) = memchr::memmem::find(raw, REFUSAL)
-        {
-            let words = content.inner(1 + at + REFUSAL.len(), 1 + raw.len());
-            if !decode(words.of(row)).text.trim().is_empty() {
+        let mut texts = Vec::new();
+        if texts_in(row, content, &mut texts).is_err() {
+            return;
+        }
+        for text in texts {
+            if let Some(words) = reason(row, text)
+                && !decode(words.of(row)).text.trim().is_empty()
+            {
                 out.say_inside(dropped, Role::Human, ItemKind::Refusal, words);
             }
         }
@@ -63,6 +69,49 @@ impl Context<'_> {
             }
         }
     }
+}
+
+/// A result's texts: itself, or those of its text blocks.
+fn texts_in(row: &[u8], content: Span, texts: &mut Vec<Span>) -> Result<(), Bad> {
+    let mut s = Scanner::new(row.get(..content.end as usize).unwrap_or_default()).at(content.start as usize);
+    if s.peek() != Some(b'[') {
+        texts.extend(s.maybe_string()?);
+        return Ok(());
+    }
+    s.array(|s| {
+        if s.peek() != Some(b'{') {
+            return s.pass();
+        }
+        s.object(|s, key| {
+            if key == b"text" {
+                texts.extend(s.maybe_string()?);
+            } else {
+                s.pass()?;
+            }
+            Ok(())
+        })
+        .map(drop)
+    })?;
+    Ok(())
+}
+
+/// The words of a human in the text of a refused call's result.
+fn reason(row: &[u8], text: Span) -> Option<Span> {
+    let raw = text.of(row);
+    if !REFUSED.iter().any(|head| raw.starts_with(head)) {
+        return None;
+    }
+    let mut from = memchr::memmem::find(raw, REFUSAL)? + REFUSAL.len();
+    // A line end stands in front of the words; older forms have a blank.
+    from += [&br"\n"[..], b" "].iter().find(|gap| raw[from..].starts_with(gap)).map_or(0, |gap| gap.len());
+    let mut to = raw.len();
+    if let Some(at) = memchr::memmem::rfind(&raw[from..], HINT) {
+        let rest = decode(&raw[from + at + HINT.len()..]).text;
+        if rest.trim().is_empty() || rest.trim() == HINT_TEXT {
+            to = from + at;
+        }
+    }
+    Some(text.inner(from, to))
 }
 
 /// The strings a human gave in `answers` (question to answer) and in `annotations.*.notes`.

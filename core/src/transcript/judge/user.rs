@@ -4,7 +4,7 @@ use super::super::head::{Block, BlockKind, Content, Head};
 use super::super::json::{Span, decode};
 use super::super::rules::Rule;
 use super::text::{self, TextShape};
-use super::{Context, ItemKind, Judged, Role, Take};
+use super::{Context, Doubt, ItemKind, Judged, Role, Take};
 
 /// Who wrote a user row, as far as its fields say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Context<'_> {
             return;
         }
         match head.content {
-            Content::Text(span) => self.text(writer, span, row, true, out),
+            Content::Text(span) => self.text(writer, span, row, (true, head.is_typed), out),
             Content::Blocks => self.user_blocks(writer, row, head, out),
             Content::Odd(span) => {
                 if span.of(row) != b"null" {
@@ -116,7 +116,7 @@ impl Context<'_> {
         for block in &head.blocks {
             match block.kind {
                 BlockKind::Text => match block.text {
-                    Some(text) => self.text(writer, text, row, texts == 1, out),
+                    Some(text) => self.text(writer, text, row, (texts == 1, head.is_typed), out),
                     None => self.plain_block(block, row, out),
                 },
                 BlockKind::ToolResult => self.tool_result(block, row, out),
@@ -134,7 +134,14 @@ impl Context<'_> {
         out.parts.sort_by_key(|part| part.span.start);
     }
 
-    fn text(&self, writer: Writer, span: Span, row: &[u8], alone: bool, out: &mut Judged) {
+    fn text(
+        &self,
+        writer: Writer,
+        span: Span,
+        row: &[u8],
+        (alone, is_typed): (bool, bool),
+        out: &mut Judged,
+    ) {
         let raw = span.of(row);
         let whole = Take::Text { stamp: 0 };
         if writer == Writer::OurHuman {
@@ -162,6 +169,12 @@ impl Context<'_> {
                 if let Some(part) = out.parts.last_mut() {
                     part.take = Take::Command { name: span.inner(name.0, name.1) };
                 }
+            }
+            TextShape::Doubtful(doubt) => {
+                // What the runtime says stands alone in its row, and only people type in a mode.
+                let typed = is_typed && doubt != Doubt::Plan;
+                out.doubt = Some(doubt).filter(|_| alone && !typed);
+                say_unless_blank(span, row, out);
             }
             TextShape::Ambiguous { key, what } => self.ambiguous(key, what, span, out),
         }
