@@ -149,7 +149,7 @@ pub(super) fn snapshot_span(row: &[u8], head: &Head) -> Option<(Span, bool)> {
 /// The first text in an attachment's `rendered`.
 fn rendered_text(row: &[u8], rendered: Span) -> Option<Span> {
     use crate::transcript::json::Scanner;
-    let mut s = Scanner::new(row.get(..rendered.end as usize)?).at(rendered.start as usize);
+    let mut s = Scanner::inside(row, rendered);
     let mut found = None;
     s.array(|s| {
         if s.peek() != Some(b'{') {

@@ -46,6 +46,12 @@ pub(crate) struct Bad {
     pub(crate) at: usize,
 }
 
+/// Whether no control character is in there. One vectorised look at a whole row is cheaper than one
+/// per string; a piece at a time, so that it can stop.
+fn is_clean(bytes: &[u8]) -> bool {
+    bytes.chunks(4096).all(|piece| piece.iter().fold(u8::MAX, |low, byte| low.min(*byte)) >= 0x20)
+}
+
 type Scanned<T> = Result<T, Bad>;
 
 /// Reads JSON values from a byte slice, one after another.
@@ -58,14 +64,13 @@ pub(crate) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        // One vectorised look at the whole row is cheaper than one per string.
-        Self { bytes, pos: 0, clean: !bytes.iter().any(|b| *b < 0x20) }
+        Self { bytes, pos: 0, clean: is_clean(bytes) }
     }
 
-    /// Starts at `pos` of the same input.
-    pub(crate) fn at(mut self, pos: usize) -> Self {
-        self.pos = pos;
-        self
+    /// Reads the value that stands at a span of a row; positions are the row's.
+    pub(crate) fn inside(row: &'a [u8], span: Span) -> Self {
+        let bytes = row.get(..span.end as usize).unwrap_or_default();
+        Self { bytes, pos: span.start as usize, clean: is_clean(span.of(row)) }
     }
 
     pub(crate) fn pos(&self) -> usize {

@@ -36,7 +36,7 @@ pub(crate) fn marker(row: &[u8], block: Span) -> String {
 
 fn parse(row: &[u8], block: Span) -> Result<Media, Bad> {
     let mut media = Media::default();
-    let mut s = Scanner::new(row.get(..block.end as usize).unwrap_or_default()).at(block.start as usize);
+    let mut s = Scanner::inside(row, block);
     s.object(|s, key| {
         match key {
             b"type" => media.kind = s.maybe_string()?,

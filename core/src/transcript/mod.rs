@@ -21,6 +21,7 @@ mod doubts;
 pub mod drift;
 mod error;
 pub(crate) mod forks;
+pub(crate) mod hashing;
 pub(crate) mod head;
 pub(crate) mod index;
 pub(crate) mod json;

@@ -5,11 +5,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::damage::{Damage, DamageKind};
 use super::drift::{Known, Shape};
 use super::error::TranscriptError;
+use super::hashing::Hashing;
 use super::head::Head;
 use super::json::Scanner;
 
@@ -60,7 +59,7 @@ pub(crate) struct Reader<R> {
     path: PathBuf,
     buffer: Vec<u8>,
     head: Head,
-    hasher: Option<Sha256>,
+    hasher: Option<Hashing>,
     offset: u64,
     line: u64,
 }
@@ -78,9 +77,9 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Also computes the SHA-256 of everything that is read.
-    pub(crate) fn hashing(mut self) -> Self {
-        self.hasher = Some(Sha256::new());
+    /// Also computes the SHA-256 of everything that is read, about `bytes` of it.
+    pub(crate) fn hashing(mut self, bytes: u64) -> Self {
+        self.hasher = Some(Hashing::of(bytes));
         self
     }
 
@@ -171,7 +170,7 @@ impl<R: Read> Reader<R> {
         }
         end.offset = self.offset;
         end.lines = self.line;
-        Ok((end, self.hasher.map(|hasher| hasher.finalize().into())))
+        Ok((end, self.hasher.and_then(Hashing::finish)))
     }
 
     fn damage(&self, kind: DamageKind, from: u64, bytes: u64) -> Event<'static> {

@@ -133,6 +133,7 @@ impl Survey {
 
     fn read(path: &Path, context: Context<'_>, start: u64, hash: bool) -> Result<Self, TranscriptError> {
         let mut file = open(path)?;
+        let size = file.metadata().map_err(TranscriptError::io(path, "read"))?.len();
         file.seek(SeekFrom::Start(start)).map_err(TranscriptError::io(path, "read"))?;
         let survey = Self {
             path: path.to_owned(),
@@ -163,7 +164,7 @@ impl Survey {
         };
         let mut reader = Reader::new(file, path).starting_at(start, 0);
         if hash {
-            reader = reader.hashing();
+            reader = reader.hashing(size);
         }
         let (end, digest) = reader.run(|event| surveyor.event(event))?;
         surveyor.queue_rows()?;

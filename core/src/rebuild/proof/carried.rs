@@ -117,7 +117,7 @@ pub(super) fn check(input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<C
         out_of_order: 0,
         texts: 0,
     };
-    let (sha256, len) = lines::each_row(input.candidate, |found| walk.row(found.line, found.bytes))?;
+    let (sha256, len) = lines::each_row(input.candidate, |found, _| walk.row(found.line, found.bytes))?;
     let file = input.candidate_file;
     if sha256 != file.sha256 || len != file.len {
         let what = format!("the candidate is not the one that was written: {len} bytes, sha256 {sha256}");

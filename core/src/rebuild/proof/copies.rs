@@ -98,16 +98,43 @@ impl Copies {
         self.all.retain(|copy| !digests.contains(&<[u8; 32]>::from(Sha256::digest(copy.text.as_bytes()))));
     }
 
+    /// Whether some copies end in the dots that the CLI puts behind what it shortens.
+    pub(super) fn has_short(&self) -> bool {
+        self.all.iter().any(|copy| shortened(&copy.text).is_some())
+    }
+
+    /// Forgets shortened copies of a text, perhaps behind a stamp.
+    pub(super) fn explain_prefix(&mut self, text: &str) {
+        let unstamped = text.strip_prefix("[").and_then(|text| text.split_once("]\n")).map(|(_, text)| text);
+        for text in [Some(text), unstamped].into_iter().flatten() {
+            let text = squash(text);
+            let front: String = text.chars().take(SHORTEST).collect();
+            self.all.retain(|copy| {
+                // Most differ in their first characters.
+                !(copy.text.starts_with(&front)
+                    && shortened(&copy.text).is_some_and(|short| text.starts_with(short)))
+            });
+        }
+    }
+
     /// Forgets copies that stand in a text.
     pub(super) fn explain_in(&mut self, text: &str) {
         let text = squash(text);
         self.all.retain(|copy| {
             // The CLI shortens long prompts and ends them in dots.
-            let short = copy.text.strip_suffix('…').or_else(|| copy.text.strip_suffix("..."));
-            !(text.contains(&copy.text)
-                || short.is_some_and(|short| short.chars().count() >= 40 && text.contains(short.trim_end())))
+            let short = shortened(&copy.text);
+            !(text.contains(&copy.text) || short.is_some_and(|short| text.contains(short)))
         });
     }
+}
+
+/// A copy is believed to be shortened from this many characters on.
+const SHORTEST: usize = 40;
+
+/// What the CLI left of a long text, without the dots that it puts behind it.
+fn shortened(text: &str) -> Option<&str> {
+    let short = text.strip_suffix('…').or_else(|| text.strip_suffix("..."))?.trim_end();
+    (short.chars().count() >= SHORTEST).then_some(short)
 }
 
 /// A text with each stretch of white space as one blank: copies do not keep line ends.

@@ -43,7 +43,7 @@ pub(super) fn check(
         strings: 0,
         said: 0,
     };
-    let (sha256, len) = lines::each_row(input.source, |found| sweep.row(found))?;
+    let (sha256, len) = lines::each_row(input.source, |found, read| sweep.row(found, read))?;
     if sha256 != plan.source_sha256 || len != plan.source_len {
         let what = format!("the source changed since it was planned: {len} bytes, sha256 {sha256}");
         return Err(ProofFailure::failed("source digest", what));
@@ -111,11 +111,11 @@ fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
 }
 
 impl Sweep<'_> {
-    fn row(&mut self, found: &lines::Found<'_>) -> Result<(), ProofFailure> {
+    fn row(&mut self, found: &lines::Found<'_>, read: Option<row::Read>) -> Result<(), ProofFailure> {
         let verdict = self.plan.verdicts.get(self.row).and_then(|number| Rule::from_number(*number));
         self.row += 1;
         let (line, offset) = (found.line, found.offset);
-        let Some(row::Read { envelope, value }) = row::read(found.bytes) else {
+        let Some(row::Read { envelope, value }) = read else {
             return fail("decoder", format!("line {line} could not be decoded a second time"));
         };
         let kind = envelope.kind.as_str();
@@ -389,10 +389,15 @@ impl Sweep<'_> {
         let mut unknown = None;
         walk(row, &mut path, &mut |path, text| {
             self.strings += 1;
+            // The cheapest first: nearly every string is short, or an id, or stands at its place.
+            if text.len() < 6 || matches!(path, ["uuid" | "type"] | ["message", "content"]) || !is_wordy(text)
+            {
+                return;
+            }
             let spoken = is_spoken_path(kind, path, row);
             let inside = kind == "attachment" && path.first() == Some(&"attachment") && dropped_attachment;
             let copy = kind == "queue-operation" && path == ["content"];
-            let noise = spoken || inside || copy || is_result_path(path, row) || !is_wordy(text);
+            let noise = spoken || inside || copy || is_result_path(path, row);
             if noise || is_known_field(kind, path) || verdict == Rule::AcceptedUnknown {
                 return;
             }
@@ -628,11 +633,21 @@ fn find_copies(
 ) -> Result<(), ProofFailure> {
     copies.explain_by(&carried.squashed);
     copies.explain_by(dropped);
+    if copies.has_short() {
+        // Shortened copies are prefixes: found in one look a text.
+        lines::each_row(input.candidate, |found, _| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
+            for text in shapes::spoken_places("user", &value) {
+                copies.explain_prefix(text);
+            }
+            Ok(())
+        })?;
+    }
     for path in [input.candidate, input.source] {
         if copies.all.is_empty() {
             break;
         }
-        lines::each_row(path, |found| {
+        lines::each_row(path, |found, _| {
             let Some(value) = lines::value(found.bytes) else { return Ok(()) };
             let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
             if matches!(kind, "user" | "assistant" | "attachment") {

@@ -1,16 +1,16 @@
 //! The proof's own splitter and decoder: nothing of it is shared with the reader it checks.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use super::ProofFailure;
+use super::{ProofFailure, row};
 use crate::transcript::drift::{Known, Shape};
+use crate::transcript::hashing::Hashing;
 use crate::transcript::media::hex;
 
 /// The longest line that is looked at; the reader counts longer ones as damage.
@@ -25,30 +25,34 @@ pub(super) struct Found<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Calls `on` with each row, and returns the file's digest and size.
+/// Calls `on` with each row and what it reads as (nothing when it cannot be decoded), and returns the
+/// file's digest and size.
 pub(super) fn each_row(
     path: &Path,
-    mut on: impl FnMut(&Found<'_>) -> Result<(), ProofFailure>,
+    mut on: impl FnMut(&Found<'_>, Option<row::Read>) -> Result<(), ProofFailure>,
 ) -> Result<(String, u64), ProofFailure> {
-    let mut input = BufReader::with_capacity(256 << 10, File::open(path).map_err(ProofFailure::io(path))?);
-    let mut hasher = Sha256::new();
+    let file = File::open(path).map_err(ProofFailure::io(path))?;
+    let size = file.metadata().map_err(ProofFailure::io(path))?.len();
+    let mut input = BufReader::with_capacity(CHUNK, Hashed { file, hashing: Hashing::of(size) });
     let mut line = Vec::new();
     let (mut number, mut offset) = (0, 0);
     loop {
-        let length = read_line(&mut input, &mut line, &mut hasher).map_err(ProofFailure::io(path))?;
+        let length = read_line(&mut input, &mut line).map_err(ProofFailure::io(path))?;
         if length == 0 {
-            return Ok((hex(&hasher.finalize()), offset));
+            let digest = input.into_inner().hashing.finish().map(|digest| hex(&digest));
+            return Ok((digest.unwrap_or_default(), offset));
         }
         number += 1;
         if length as usize == line.len() {
             let place = |at: usize| offset + at as u64;
             // Nearly every line is one object from its first byte to its line end.
             let whole = line.trim_ascii_end();
-            if whole.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(whole).is_ok() {
-                on(&Found { line: number, offset, bytes: whole })?;
-            } else {
-                for (at, bytes) in objects(&line, number == 1) {
-                    on(&Found { line: number, offset: place(at), bytes })?;
+            match Some(whole).filter(|whole| whole.starts_with(b"{")).and_then(row::lean) {
+                Some(read) => on(&Found { line: number, offset, bytes: whole }, Some(read))?,
+                None => {
+                    for (at, bytes) in objects(&line, number == 1) {
+                        on(&Found { line: number, offset: place(at), bytes }, row::read(bytes))?;
+                    }
                 }
             }
         }
@@ -56,8 +60,25 @@ pub(super) fn each_row(
     }
 }
 
+/// How much is read at once.
+const CHUNK: usize = 256 << 10;
+
+/// A file that is hashed as it is read.
+struct Hashed {
+    file: File,
+    hashing: Hashing,
+}
+
+impl Read for Hashed {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.hashing.update(buffer.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
 /// Reads a line, however long, and keeps at most [`MAX_LINE`] bytes of it. Returns its whole length.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, hasher: &mut Sha256) -> std::io::Result<u64> {
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<u64> {
     line.clear();
     let mut length = 0;
     loop {
@@ -68,7 +89,6 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, hasher: &mut Sha256) 
         };
         let end = memchr::memchr(b'\n', bytes).map(|at| at + 1);
         let piece = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-        hasher.update(piece);
         let room = (MAX_LINE + 1).saturating_sub(line.len());
         line.extend_from_slice(piece.get(..piece.len().min(room)).unwrap_or_default());
         let taken = piece.len();

@@ -5,51 +5,161 @@
 //! them out is what makes a second reading of everything affordable.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::lines;
 
-/// An object's members, unread.
-pub(super) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
+/// A string, borrowed where it holds no escapes.
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A row's members: its message and attachment without their bulk, everything else unread.
+#[derive(Default)]
+struct Members<'a> {
+    message: Option<Value>,
+    attachment: Option<Value>,
+    others: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct All;
         impl<'de> Visitor<'de> for All {
-            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::with_capacity(16);
-                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &RawValue>()? {
-                    all.push((key, value));
+                let mut all = Members { others: Vec::with_capacity(24), ..Members::default() };
+                while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+                    match key.as_ref() {
+                        "message" => all.message = Some(map.next_value_seed(Lean::Message)?),
+                        "attachment" => all.attachment = Some(map.next_value_seed(Lean::Attachment)?),
+                        _ => all.others.push((key, map.next_value()?)),
+                    }
                 }
                 Ok(all)
             }
         }
-        deserializer.deserialize_map(All).map(Members)
+        deserializer.deserialize_map(All)
     }
 }
 
 impl<'a> Members<'a> {
-    fn of(raw: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(raw.get()).ok()
+    fn get(&self, key: &str) -> Option<&'a RawValue> {
+        // Of several members with one name the CLI has the last.
+        self.others.iter().rfind(|(name, _)| name == key).map(|(_, raw)| *raw)
     }
 
-    /// A member that is a string; of several, the last, as the CLI has it.
     fn text(&self, key: &str) -> Option<Cow<'a, str>> {
-        let (_, raw) = self.0.iter().rfind(|(name, _)| name == key)?;
-        serde_json::from_str::<Key<'a>>(raw.get()).ok().map(|Key(text)| text)
+        serde_json::from_str::<Text<'a>>(self.get(key)?.get()).ok().map(|Text(text)| text)
     }
 }
+
+/// Reads a value and leaves its bulk out: what stands at this place in a row.
+#[derive(Clone, Copy)]
+enum Lean {
+    Message,
+    Content,
+    Block,
+    Attachment,
+}
+
+impl<'de> DeserializeSeed<'de> for Lean {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Lean {
+    type Value = Value;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        if matches!(self, Self::Content) {
+            while let Some(value) = list.next_element_seed(Self::Block)? {
+                values.push(value);
+            }
+        } else {
+            while let Some(value) = list.next_element()? {
+                values.push(value);
+            }
+        }
+        Ok(Value::Array(values))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        // What may be bulk, kept unread until the others say what it is.
+        let mut unread: Vec<(String, &RawValue)> = Vec::new();
+        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+            let bulky = match self {
+                Self::Message => {
+                    if key == "content" {
+                        members.insert(key.into_owned(), map.next_value_seed(Self::Content)?);
+                        continue;
+                    }
+                    false
+                }
+                Self::Block => {
+                    matches!(key.as_ref(), "content" | "input" | "source" | "thinking" | "signature" | "data")
+                }
+                Self::Attachment => !matches!(key.as_ref(), "type" | "origin"),
+                Self::Content => false,
+            };
+            if bulky {
+                unread.push((key.into_owned(), map.next_value()?));
+            } else {
+                members.insert(key.into_owned(), map.next_value()?);
+            }
+        }
+        let kind = members.get("type").and_then(Value::as_str).unwrap_or_default();
+        let name = members.get("name").and_then(Value::as_str).unwrap_or_default();
+        let is_error = members.get("is_error") == Some(&Value::Bool(true));
+        let keep = |key: &str| match (self, kind) {
+            (Self::Attachment, kind) => kind == "queued_command",
+            (_, "tool_result") => key != "content" || is_error,
+            (_, "tool_use") => SPEAKS.contains(&name) || name.starts_with("mcp__"),
+            (_, "image" | "document" | "thinking" | "redacted_thinking") => false,
+            _ => true,
+        };
+        let kept: Vec<bool> = unread.iter().map(|(key, _)| keep(key)).collect();
+        for ((key, raw), kept) in unread.into_iter().zip(kept) {
+            let value =
+                if kept { serde_json::from_str(raw.get()).map_err(A::Error::custom)? } else { Value::Null };
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+/// Tools whose input holds words of the assistant's; those of others' servers may.
+const SPEAKS: &[&str] = &["ExitPlanMode", "SendUserMessage"];
 
 /// What decides whether and how a row is looked at.
 #[derive(Debug, Default)]
@@ -76,122 +186,70 @@ const LOOKED_AT: &[&str] =
 
 /// Reads a row; nothing when it cannot be decoded.
 pub(super) fn read(bytes: &[u8]) -> Option<Read> {
-    match serde_json::from_slice::<Members<'_>>(bytes) {
-        Ok(members) => {
-            let text = |key| members.text(key).map(Cow::into_owned);
-            let envelope = Envelope {
-                kind: text("type").unwrap_or_default(),
-                uuid: text("uuid"),
-                parent: text("parentUuid"),
-                logical_parent: text("logicalParentUuid"),
-                session: text("sessionId"),
-                leaf: text("leafUuid"),
-                is_boundary: members.text("subtype").as_deref() == Some("compact_boundary"),
-                is_sidechain: members.0.iter().any(|(key, raw)| key == "isSidechain" && raw.get() == "true"),
-            };
-            let value = if LOOKED_AT.contains(&envelope.kind.as_str()) {
-                // What a raw look cannot read (a lone surrogate) is read whole.
-                Some(reduced(&members).or_else(|| lines::value(bytes))?)
-            } else {
-                None
-            };
-            Some(Read { envelope, value })
-        }
-        Err(_) => {
-            let value = lines::value(bytes)?;
-            let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-            let envelope = Envelope {
-                kind: text("type").unwrap_or_default(),
-                uuid: text("uuid"),
-                parent: text("parentUuid"),
-                logical_parent: text("logicalParentUuid"),
-                session: text("sessionId"),
-                leaf: text("leafUuid"),
-                is_boundary: text("subtype").as_deref() == Some("compact_boundary"),
-                is_sidechain: value.get("isSidechain").and_then(Value::as_bool).unwrap_or(false),
-            };
-            Some(Read { envelope, value: Some(value) })
-        }
+    if let Some(read) = lean(bytes) {
+        return Some(read);
     }
+    // What a quick look cannot read (a lone surrogate) is read whole.
+    let value = lines::value(bytes)?;
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let envelope = Envelope {
+        kind: text("type").unwrap_or_default(),
+        uuid: text("uuid"),
+        parent: text("parentUuid"),
+        logical_parent: text("logicalParentUuid"),
+        session: text("sessionId"),
+        leaf: text("leafUuid"),
+        is_boundary: text("subtype").as_deref() == Some("compact_boundary"),
+        is_sidechain: value.get("isSidechain").and_then(Value::as_bool).unwrap_or(false),
+    };
+    let looked_at = LOOKED_AT.contains(&envelope.kind.as_str());
+    Some(Read { envelope, value: looked_at.then_some(value) })
 }
 
-/// Below this a value is read as it is; looking into it costs more.
-const SMALL: usize = 2048;
-
-fn reduced(members: &Members<'_>) -> Option<Value> {
+/// Reads a row in one pass, if it is nothing but one object and holds nothing odd.
+pub(super) fn lean(bytes: &[u8]) -> Option<Read> {
+    let members: Members<'_> = serde_json::from_slice(bytes).ok()?;
+    let text = |key| members.text(key).map(Cow::into_owned);
+    let envelope = Envelope {
+        kind: text("type").unwrap_or_default(),
+        uuid: text("uuid"),
+        parent: text("parentUuid"),
+        logical_parent: text("logicalParentUuid"),
+        session: text("sessionId"),
+        leaf: text("leafUuid"),
+        is_boundary: members.text("subtype").as_deref() == Some("compact_boundary"),
+        is_sidechain: members.get("isSidechain").is_some_and(|raw| raw.get() == "true"),
+    };
+    if !LOOKED_AT.contains(&envelope.kind.as_str()) {
+        return Some(Read { envelope, value: None });
+    }
     let mut row = Map::new();
-    for (key, raw) in &members.0 {
+    for (key, raw) in &members.others {
         let value = match key.as_ref() {
-            _ if raw.get().len() < SMALL => parse(raw)?,
-            // A human's answers stand in it, or nothing of a human's does.
-            "toolUseResult" => {
-                match raw.get().contains("\"answers\"") || raw.get().contains("\"annotations\"") {
-                    true => parse(raw)?,
-                    false => Value::Null,
-                }
-            }
-            "message" => message(raw)?,
-            "attachment" => attachment(raw)?,
-            "rendered" => Value::Null,
-            _ => parse(raw)?,
+            // The envelope was read, and holds no words.
+            "parentUuid" | "sessionId" | "timestamp" | "version" | "cwd" | "gitBranch" | "userType"
+            | "requestId" | "slug" | "entrypoint" => continue,
+            "toolUseResult" if raw.get().len() > SMALL && !holds_answers(raw.get()) => continue,
+            "rendered" if raw.get().len() > SMALL => continue,
+            _ => serde_json::from_str(raw.get()).ok()?,
         };
         row.insert(key.to_string(), value);
     }
-    Some(Value::Object(row))
-}
-
-fn parse(raw: &RawValue) -> Option<Value> {
-    serde_json::from_str(raw.get()).ok()
-}
-
-fn message(raw: &RawValue) -> Option<Value> {
-    let Some(members) = Members::of(raw) else { return parse(raw) };
-    let mut message = Map::new();
-    for (key, raw) in &members.0 {
-        let value = match key.as_ref() {
-            "content" if raw.get().starts_with('[') => {
-                let blocks: Vec<&RawValue> = serde_json::from_str(raw.get()).ok()?;
-                Value::Array(blocks.into_iter().map(block).collect::<Option<_>>()?)
-            }
-            _ => parse(raw)?,
-        };
-        message.insert(key.to_string(), value);
+    for (key, value) in [("message", members.message), ("attachment", members.attachment)] {
+        if let Some(value) = value {
+            row.insert(key.to_owned(), value);
+        }
     }
-    Some(Value::Object(message))
+    Some(Read { envelope, value: Some(Value::Object(row)) })
 }
 
-/// Tools whose input holds words of the assistant's are few; large inputs of others are none.
-const SPEAKS: &[&str] = &["ExitPlanMode", "SendUserMessage"];
+/// Below this a value is read as it is; looking for keys in it costs more.
+const SMALL: usize = 2048;
 
-fn block(raw: &RawValue) -> Option<Value> {
-    let members = Members::of(raw).filter(|_| raw.get().len() >= SMALL);
-    let Some(members) = members else { return parse(raw) };
-    let kind = members.text("type").unwrap_or_default();
-    let is_error = members.0.iter().any(|(key, raw)| key == "is_error" && raw.get() == "true");
-    let name = members.text("name").unwrap_or_default();
-    let mut block = Map::new();
-    for (key, raw) in &members.0 {
-        let bulk = match (kind.as_ref(), key.as_ref()) {
-            ("tool_result", "content") => !is_error,
-            ("image" | "document", "source") | ("thinking" | "redacted_thinking", _) => key != "type",
-            ("tool_use", "input") => !SPEAKS.contains(&name.as_ref()) && !name.starts_with("mcp__"),
-            _ => false,
-        };
-        block.insert(key.to_string(), if bulk { Value::Null } else { parse(raw)? });
-    }
-    Some(Value::Object(block))
-}
-
-fn attachment(raw: &RawValue) -> Option<Value> {
-    let Some(members) = Members::of(raw) else { return parse(raw) };
-    let queued = members.text("type").as_deref() == Some("queued_command");
-    let mut attachment = Map::new();
-    for (key, raw) in &members.0 {
-        let value =
-            if queued || matches!(key.as_ref(), "type" | "origin") { parse(raw)? } else { Value::Null };
-        attachment.insert(key.to_string(), value);
-    }
-    Some(Value::Object(attachment))
+/// A human's answers stand under these keys, or nothing of a human's does.
+fn holds_answers(raw: &str) -> bool {
+    let find = |key: &str| memchr::memmem::find(raw.as_bytes(), key.as_bytes()).is_some();
+    find("\"answers\"") || find("\"annotations\"")
 }
 
 #[cfg(test)]
@@ -212,7 +270,7 @@ mod tests {
             {"type": "image", "source": {"data": big}},
             {"type": "text", "text": big}]}});
         let value = of(&row);
-        assert_eq!(value["toolUseResult"], Value::Null);
+        assert_eq!(value.get("toolUseResult"), None);
         let content = &value["message"]["content"];
         assert_eq!((&content[0]["content"], &content[2]["source"]), (&Value::Null, &Value::Null));
         assert_eq!((&content[1]["content"], &content[3]["text"]), (&json!(big), &json!(big)));

@@ -59,6 +59,11 @@ impl Context<'_> {
         let Some(span) = head.tool_use_result else { return };
         let dropped = out.parts.len();
         out.drop_span(Rule::ToolResult, span, false);
+        // Most results are long and hold no answers: one look for the key is enough.
+        let raw = span.of(row);
+        if raw.len() > 4096 && !holds_answers(raw) {
+            return;
+        }
         let mut answers = Vec::new();
         if answers_in(row, span, &mut answers).is_err() {
             answers.clear();
@@ -73,7 +78,7 @@ impl Context<'_> {
 
 /// A result's texts: itself, or those of its text blocks.
 fn texts_in(row: &[u8], content: Span, texts: &mut Vec<Span>) -> Result<(), Bad> {
-    let mut s = Scanner::new(row.get(..content.end as usize).unwrap_or_default()).at(content.start as usize);
+    let mut s = Scanner::inside(row, content);
     if s.peek() != Some(b'[') {
         texts.extend(s.maybe_string()?);
         return Ok(());
@@ -114,9 +119,16 @@ fn reason(row: &[u8], text: Span) -> Option<Span> {
     Some(text.inner(from, to))
 }
 
+/// Whether a key under which answers stand is in there. No writer of JSON escapes letters of a key.
+fn holds_answers(raw: &[u8]) -> bool {
+    ANSWER_KEYS.iter().any(|key| memchr::memmem::find(raw, key).is_some())
+}
+
+const ANSWER_KEYS: &[&[u8]] = &[b"\"answers\"", b"\"annotations\""];
+
 /// The strings a human gave in `answers` (question to answer) and in `annotations.*.notes`.
 fn answers_in(row: &[u8], result: Span, answers: &mut Vec<Span>) -> Result<(), Bad> {
-    let mut s = Scanner::new(row.get(..result.end as usize).unwrap_or_default()).at(result.start as usize);
+    let mut s = Scanner::inside(row, result);
     if s.peek() != Some(b'{') {
         return Ok(());
     }
@@ -151,7 +163,7 @@ fn answers_in(row: &[u8], result: Span, answers: &mut Vec<Span>) -> Result<(), B
 
 /// A string member of an object.
 fn string_member(row: &[u8], object: Span, name: &[u8]) -> Result<Option<Span>, Bad> {
-    let mut s = Scanner::new(row.get(..object.end as usize).unwrap_or_default()).at(object.start as usize);
+    let mut s = Scanner::inside(row, object);
     let mut found = None;
     if s.peek() == Some(b'{') {
         s.object(|s, key| {
