@@ -126,6 +126,7 @@ pub const TABLE: &[Known] = &[
     known(Shape::System, "permission_retry", SYSTEM, PUBLIC),
     known(Shape::System, "api_metrics", SYSTEM, PUBLIC),
     known(Shape::System, "file_snapshot", SYSTEM, PUBLIC),
+    known(Shape::Attachment, "mcp_instructions_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "queued_command", Verdict::Look, SINCE_2_1),
     known(Shape::Attachment, "hook_success", NOISE, SINCE_2_1),
     known(Shape::Attachment, "hook_additional_context", NOISE, SINCE_2_1),
