@@ -126,7 +126,6 @@ pub const TABLE: &[Known] = &[
     known(Shape::System, "permission_retry", SYSTEM, PUBLIC),
     known(Shape::System, "api_metrics", SYSTEM, PUBLIC),
     known(Shape::System, "file_snapshot", SYSTEM, PUBLIC),
-    known(Shape::Attachment, "mcp_instructions_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "queued_command", Verdict::Look, SINCE_2_1),
     known(Shape::Attachment, "hook_success", NOISE, SINCE_2_1),
     known(Shape::Attachment, "hook_additional_context", NOISE, SINCE_2_1),
@@ -185,6 +184,7 @@ pub const TABLE: &[Known] = &[
     known(Shape::Attachment, "prompt_snapshot", SIDE, NEWEST),
     known(Shape::Attachment, "deferred_tools_delta", NOISE, SINCE_2_1),
     // The instructions of MCP servers; written unless attachments are disabled.
+    known(Shape::Attachment, "mcp_instructions_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "agent_listing_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "skill_listing", NOISE, SINCE_2_1),
     known(Shape::Attachment, "command_permissions", NOISE, SINCE_2_1),
