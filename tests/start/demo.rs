@@ -33,10 +33,10 @@ fn shape(sandbox: &Sandbox, outcome: &Outcome) -> String {
         (r"\d{4,} → \d{4,}", "<n> → <n>"),
         (r"\d{4,} ?(bytes|tokens|个字节|字节|个 token)", "<n> $1"),
         (r"(from|about|从|约) \d{4,}", "$1 <n>"),
-        (r"(: ?|：)\d{4,}", "$1<n>"),
+        (r"(:\s?|：)\d{4,}", "$1<n>"),
         (r"\d+ %", "<n> %"),
         (
-            r"(strings carried or explained|已保留或有解释的字符串|rows split and decoded a second time|第二次切分并解码的行): \d+",
+            r"(strings carried or explained|已保留或有解释的字符串|rows split and decoded a second time|第二次切分并解码的行):\s\d+",
             "$1: <n>",
         ),
     ];
