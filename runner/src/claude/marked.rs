@@ -203,7 +203,7 @@ mod tests {
             .env(MARKER, id.to_string())
             .spawn()
             .unwrap();
-        let missed = (0..3000).filter(|_| self::missed(&child, id)).count();
+        let missed = (0..3000).filter(|_| missed(&child, id)).count();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(missed, 0);
