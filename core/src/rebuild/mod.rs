@@ -23,7 +23,7 @@ mod turns;
 mod words;
 
 pub use blocked::{BlockKind, Blocked};
-pub use candidate::{CandidateFile, ManifestEntry, write_candidate, write_candidate_to};
+pub use candidate::{CandidateFile, ManifestEntry, redigest, write_candidate, write_candidate_to};
 pub use error::RebuildError;
 pub use gain::Gain;
 pub use items::PlannedItem;

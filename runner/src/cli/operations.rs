@@ -136,7 +136,8 @@ fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, Cli
     Ok(Some(plan.digest()))
 }
 
-fn say_yes(question: &str) -> Result<(), CliError> {
+/// Asks, and is content with a yes only.
+pub fn say_yes(question: &str) -> Result<(), CliError> {
     eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();

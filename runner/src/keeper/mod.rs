@@ -13,6 +13,7 @@ mod operations;
 mod outcome;
 mod perform;
 mod settle;
+mod tidy;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -31,6 +32,7 @@ pub use measure::{baseline, figures};
 pub use operations::{outcome_line, question_line};
 pub use outcome::Kind;
 pub use settle::Settled;
+pub use tidy::report_json;
 
 /// A companion under our lock.
 pub struct Keeper {

@@ -155,6 +155,12 @@ impl Keeper {
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
     pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
+        let line = self.carry_out(id)?;
+        self.tidy();
+        Ok(line)
+    }
+
+    fn carry_out(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
             return self.operate_rollback(&operation);
