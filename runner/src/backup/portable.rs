@@ -130,7 +130,7 @@ name = "b"
         for gone in ["/srv/old", "-srv-old", "/var/a"] {
             assert!(!text.contains(gone), "{gone}: {text}");
         }
-        let parsed: toml_edit::DocumentMut = text.parse().unwrap();
+        let parsed: DocumentMut = text.parse().unwrap();
         assert_eq!(parsed["claude_workdir"].as_str(), Some("/srv/风筝 \"new\""));
         assert_eq!(parsed["state_dir"].as_str(), Some("/var/new"));
         assert!(text.contains("# kept"));
