@@ -188,6 +188,7 @@ impl Commands {
                 self.ask(RequestKind::Request, &arguments).map(|_| "a rebuild is asked for".to_owned())
             }
             CommandName::Rollback => self.ask(RequestKind::Rollback, &json!({})).map(|answer| next(&answer)),
+            CommandName::GiveUp => self.ask(RequestKind::Skip, &json!({})).map(|answer| next(&answer)),
         }
     }
 

@@ -241,9 +241,11 @@ impl Chat {
                 self.rollback = true;
                 return Vec::new();
             }
-            "/stop" => {
-                return self.stop().unwrap_or_else(|| self.own("no turn is running"));
-            }
+            "/stop" => match self.stop() {
+                Some(acts) => return acts,
+                // One that failed may wait to be tried again.
+                None => Some(CommandName::GiveUp),
+            },
             "/help" => return HELP.iter().flat_map(|line| self.own(line)).collect(),
             "/quit" | "/exit" => return vec![Act::Leave],
             _ => None,

@@ -29,6 +29,8 @@ pub enum Setting {
     NextRetry,
     /// [`LastOutcome`]: how the last run ended.
     LastOutcome,
+    /// The folder of the companion whose queue this is.
+    Home,
     /// Nothing: written and removed to see whether the disk takes it.
     Scratch,
 }
@@ -45,6 +47,7 @@ impl Setting {
             Self::Told => "told",
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
+            Self::Home => "home",
             Self::Scratch => "scratch",
         }
     }
