@@ -14,3 +14,4 @@ mod outcomes;
 mod queue;
 mod storage;
 mod tools;
+mod way_back;

@@ -14,7 +14,7 @@ use crate::ids::OperationId;
 use crate::rebuild::{ManifestEntry, RebuildError};
 use crate::switch::FrozenSource;
 
-/// What an operation is for. A rollback is no kind of its own: it is the second half of the life of the
+/// What an operation is for. A plain rollback is no kind of its own: it is the second half of the life of the
 /// operation that it takes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +24,8 @@ pub enum Kind {
     Rebuild,
     /// A copy with every row kept but a failed tail; drops nothing anybody said.
     Repair,
+    /// The session of before the newest rebuild, with what has been said since appended.
+    Return,
 }
 
 /// One step of an operation's life.
@@ -216,8 +218,8 @@ impl Operation {
     pub fn consent_for(&self, plan_digest: &str, now: Timestamp) -> ConsentVerdict {
         match (self.kind, &self.consent) {
             (Kind::Repair, _) => ConsentVerdict::Given { by: "its kind: a repair drops nothing".to_owned() },
-            (Kind::Rebuild, None) => ConsentVerdict::Missing,
-            (Kind::Rebuild, Some(consent)) => consent.verdict(plan_digest, now),
+            (Kind::Rebuild | Kind::Return, None) => ConsentVerdict::Missing,
+            (Kind::Rebuild | Kind::Return, Some(consent)) => consent.verdict(plan_digest, now),
         }
     }
 

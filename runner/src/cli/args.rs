@@ -264,6 +264,9 @@ pub struct Rollback {
     /// The operation to undo [default: the newest activated one]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+    /// Take along what has been said since: the old session, and those turns behind it, proved
+    #[arg(long)]
+    pub carry_new_turns: bool,
     /// Must be `ROLLBACK`
     #[arg(long, value_name = "WORD")]
     pub confirm: String,

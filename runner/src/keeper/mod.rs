@@ -29,6 +29,7 @@ use crate::supervisor::View;
 
 pub use attempt::Next;
 pub use measure::{baseline, figures};
+pub(crate) use operations::{gone_on, register_carry_back};
 pub use operations::{outcome_line, question_line};
 pub use outcome::Kind;
 pub use settle::Settled;

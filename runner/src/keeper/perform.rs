@@ -69,7 +69,10 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id, "a human")?;
+                let operation = match arguments["carry_new_turns"] == true {
+                    true => self.carry_back(id, "a human")?,
+                    false => self.roll_back(id, "a human")?,
+                };
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
