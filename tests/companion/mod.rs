@@ -1,8 +1,11 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
+mod backup;
 mod clock;
 mod conversation;
 mod failures;
+mod forget;
+mod kept;
 mod kills;
 mod logs;
 mod mcp;
@@ -11,3 +14,4 @@ mod outcomes;
 mod queue;
 mod storage;
 mod tools;
+mod way_back;

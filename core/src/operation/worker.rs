@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::consent::{Consent, ConsentVerdict};
-use super::record::Operation;
+use super::record::{Kind, Operation};
 use super::state::{Candidate, OpEvent, OpState};
 use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
@@ -87,7 +87,8 @@ pub enum WorkerError {
     /// The conversation has gone on in the new session; going back would lose that.
     #[error(
         "session {session} has gone on since it was made current: going back would leave those words behind, so nothing \
-         was changed; if they may be left, run `kael-runner pointer set {before}`"
+         was changed; `kael-runner rollback-request --carry-new-turns --confirm ROLLBACK` takes them along, and if they may \
+         be left, `kael-runner pointer set {before}` goes back without them"
     )]
     GoneOn {
         /// The session.
@@ -98,13 +99,13 @@ pub enum WorkerError {
 }
 
 /// Why a step failed, and whether somebody else is behind it.
-struct Failure {
-    reason: String,
-    session_conflict: bool,
+pub(super) struct Failure {
+    pub(super) reason: String,
+    pub(super) session_conflict: bool,
 }
 
 impl Failure {
-    fn because(reason: impl Into<String>) -> Self {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), session_conflict: false }
     }
 
@@ -159,6 +160,10 @@ impl Worker<'_> {
         };
         let copy = source.copy.clone();
         operation.source = Some(source);
+        if operation.kind == Kind::Return {
+            let candidate = self.build_way_back(operation, session)?;
+            return Ok((candidate, PointerValue::Session(session).into()));
+        }
         let new_session = SessionId::generate();
         let plan = rebuild::plan(&PlanInput {
             source: &copy,

@@ -2,11 +2,13 @@
 //!
 //! - `plan`: reads a transcript and says what would be carried, what dropped and why, and what
 //!   speaks against it. Holds spans, no speech. `items` collects, `turns` selects, `gain` weighs.
+//! - `append`: the old transcript with what was said since, for the way back.
 //! - `show`: the items behind the figures, one by one.
 //! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
 //! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
 //!   `transcript::chain`, `forks`, `judge` and `speech`.
 
+mod append;
 mod blocked;
 mod candidate;
 mod error;
@@ -22,12 +24,16 @@ mod tests;
 mod turns;
 mod words;
 
+pub use append::{AppendInput, Appended, append};
 pub use blocked::{BlockKind, Blocked};
-pub use candidate::{CandidateFile, ManifestEntry, write_candidate, write_candidate_to};
+pub use candidate::{CandidateFile, ManifestEntry, redigest, write_candidate, write_candidate_to};
 pub use error::RebuildError;
 pub use gain::Gain;
 pub use items::PlannedItem;
 pub use plan::{DropCount, Plan, PlanStats, plan};
-pub use proof::{Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove};
+pub use proof::{
+    AppendedInput, Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove,
+    prove_appended,
+};
 pub use settings::{CarryOverflow, DEFAULT_POISON, PlanInput, RebuildSettings};
 pub use show::{Show, Shown, show};

@@ -125,7 +125,8 @@ fn shown_config(path: &Path) -> String {
     }
 }
 
-fn standard_config() -> Option<PathBuf> {
+/// Where a configuration stands that needs no `--config`.
+pub(crate) fn standard_config() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(folder.join("kael-runner/config.toml"))

@@ -5,7 +5,7 @@ use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
     self, Consent, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status,
-    Worker, WorkerError,
+    StoreError, StoreGuard, Worker, WorkerError,
 };
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
@@ -14,6 +14,7 @@ use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
+use crate::companion::Companion;
 use crate::facts;
 use crate::settings::{extract_rules, rebuild_settings};
 
@@ -52,7 +53,7 @@ impl Keeper {
         self.asked = asking;
         let id = operation.id;
         let mut lines = vec![question_line(&operation)];
-        if operation.status() == Status::Pending {
+        if operation.status() == Status::Pending && operation.kind != Kind::Return {
             match self.plan_now(Some(id)) {
                 Ok(plan) => {
                     lines.extend(super::figures(&plan));
@@ -139,6 +140,10 @@ impl Keeper {
             let yes = Consent::without_plan(by, self.now(), lifetime);
             return Ok(self.store.lock()?.agree(id, yes, self.now())?);
         }
+        if operation.kind == Kind::Return {
+            let yes = Consent::without_plan(by, self.now(), lifetime);
+            return Ok(self.store.lock()?.agree(id, yes, self.now())?);
+        }
         // A prepared operation has its plan on record, made from the frozen copy.
         let digest = match (operation.status(), operation.plan_digest) {
             (Status::Verifying, Some(digest)) => digest,
@@ -155,6 +160,12 @@ impl Keeper {
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
     pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
+        let line = self.carry_out(id)?;
+        self.tidy();
+        Ok(line)
+    }
+
+    fn carry_out(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
             return self.operate_rollback(&operation);
@@ -246,6 +257,23 @@ impl Keeper {
             | Status::Cancelled => operation,
         };
         self.finish_rollback(operation)
+    }
+
+    /// Goes back to the session before the newest rebuild and takes along what has been said since: an operation of its
+    /// own, begun and ended here. Where nothing has been said since, plainly.
+    pub fn carry_back(&mut self, id: OperationId, by: &str) -> Result<Operation, CliError> {
+        if !gone_on(&self.companion, &self.store.load(id)?) {
+            return self.roll_back(id, by);
+        }
+        self.refuse_over_open_turn()?;
+        let reason = format!("the way back with what has been said since is asked for by {by}");
+        let guard = self.store.lock()?;
+        let operation = register_carry_back(&guard, id, &reason, by, self.now())?;
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        guard.agree(operation.id, yes, self.now())?;
+        drop(guard);
+        self.operate(operation.id)?;
+        Ok(self.store.load(operation.id)?)
     }
 
     fn finish_rollback(&mut self, mut operation: Operation) -> Result<Operation, CliError> {
@@ -392,6 +420,34 @@ impl Keeper {
     }
 }
 
+/// Whether something was said in the session that an operation made current.
+pub(crate) fn gone_on(companion: &Companion, operation: &Operation) -> bool {
+    let Some(made) = operation.state().candidate() else { return false };
+    let placed = companion.transcript(made.session);
+    !kael_core::disk::digest(&placed).is_ok_and(|found| found.sha256 == made.sha256)
+}
+
+/// Notes the wish to go back from the newest switch with what has been said since. It waits for a yes.
+pub(crate) fn register_carry_back(
+    guard: &StoreGuard,
+    id: OperationId,
+    reason: &str,
+    by: &str,
+    at: Timestamp,
+) -> Result<Operation, StoreError> {
+    let newest = guard.newest_activated()?.map(|operation| operation.id);
+    if newest != Some(id) {
+        return Err(StoreError::NotNewest { id, newest });
+    }
+    let wish = NewOperation {
+        kind: Kind::Return,
+        reason: reason.into(),
+        requested_by: by.to_owned(),
+        by_policy: false,
+    };
+    Ok(guard.request(wish, at)?.into_operation())
+}
+
 /// Foreign live processes, by the CLI's own notes.
 struct LiveOn<'a> {
     project_dir: &'a std::path::Path,
@@ -414,6 +470,11 @@ pub fn question_line(operation: &Operation) -> String {
     if operation.status() == Status::RollbackPending {
         return format!("the session before the last rebuild is wanted back{reason}");
     }
+    if operation.kind == Kind::Return {
+        return format!(
+            "the session before the last rebuild is wanted back, with what has been said since{reason}"
+        );
+    }
     format!("a rebuild is asked for by {}{reason}", operation.requested_by)
 }
 
@@ -421,6 +482,10 @@ pub fn question_line(operation: &Operation) -> String {
 #[must_use]
 pub fn outcome_line(operation: &Operation) -> String {
     match operation.state() {
+        OpState::Activated(activation) if operation.kind == Kind::Return => format!(
+            "the session before the rebuild is back, with what has been said since: proved; the next turn resumes {}",
+            activation.candidate.session
+        ),
         OpState::Activated(activation) => {
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(

@@ -206,6 +206,10 @@ fn going_back_is_asked_first() {
     chat.submit("/rollback", "k".into());
     let acts = chat.submit("yes", "k".into());
     assert!(matches!(sent(&acts)[..], [ClientLine::Command { name: CommandName::Rollback, .. }]));
+    chat.submit("/rollback carry", "k".into());
+    assert_eq!(chat.prompt(), "go back to the session before, with what was said since? y/n › ");
+    let acts = chat.submit("y", "k".into());
+    assert!(matches!(sent(&acts)[..], [ClientLine::Command { name: CommandName::RollbackCarrying, .. }]));
 }
 
 #[test]
