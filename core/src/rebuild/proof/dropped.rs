@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::carried::{Carried, TextDigest, digest, from_hex};
 use super::copies::{Copies, squash};
 use super::row::{self, Envelope};
-use super::shapes::{self, SpokenCall, Writer};
+use super::shapes::{self, SpokenCall, Writer, at};
 use super::tree::{Nature, Tree};
 use super::{Check, ProofFailure, ProofInput, lines, noise};
 use crate::rebuild::plan::Plan;
@@ -43,7 +43,8 @@ pub(super) fn check(
         strings: 0,
         said: 0,
     };
-    let (sha256, len) = lines::each_row(input.source, |found, read| sweep.row(found, read))?;
+    let (sha256, len) =
+        lines::each_row(input.source, |found, read| sweep.row(found.line, found.offset, read))?;
     if sha256 != plan.source_sha256 || len != plan.source_len {
         let what = format!("the source changed since it was planned: {len} bytes, sha256 {sha256}");
         return Err(ProofFailure::failed("source digest", what));
@@ -111,17 +112,16 @@ fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
 }
 
 impl Sweep<'_> {
-    fn row(&mut self, found: &lines::Found<'_>, read: Option<row::Read>) -> Result<(), ProofFailure> {
+    fn row(&mut self, line: u64, offset: u64, read: Option<row::Read>) -> Result<(), ProofFailure> {
         let verdict = self.plan.verdicts.get(self.row).and_then(|number| Rule::from_number(*number));
         self.row += 1;
-        let (line, offset) = (found.line, found.offset);
         let Some(row::Read { envelope, value }) = read else {
             return fail("decoder", format!("line {line} could not be decoded a second time"));
         };
         let kind = envelope.kind.as_str();
         let empty = Value::Null;
         let value = value.as_ref().unwrap_or(&empty);
-        let message = value.pointer("/message/id").and_then(Value::as_str);
+        let message = at(value, "/message/id").and_then(Value::as_str);
         self.tree.push(&envelope, offset, self.nature(&envelope, value), message);
         let items = self.items.get(&offset);
         if items.is_some() && value.is_null() {
@@ -177,7 +177,7 @@ impl Sweep<'_> {
         let is = |key: &str| row.get(key) == Some(&Value::Bool(true));
         match envelope.kind.as_str() {
             "assistant" => {
-                let made_up = row.pointer("/message/model").and_then(Value::as_str) == Some("<synthetic>");
+                let made_up = at(row, "/message/model").and_then(Value::as_str) == Some("<synthetic>");
                 // In a candidate nothing is made up, whatever model is named.
                 let own = row.get("kael").is_some_and(Value::is_object);
                 if is("isApiErrorMessage") || (made_up && !own) { Nature::Other } else { Nature::Model }
@@ -375,7 +375,7 @@ impl Sweep<'_> {
 
     /// A text, without the stamp that an earlier rebuild recorded, is a carried one.
     fn is_carried(&self, text: &str, row: &Value) -> bool {
-        let stamp = row.pointer("/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
+        let stamp = at(row, "/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
         let unstamped = usize::try_from(stamp).ok().and_then(|stamp| text.get(stamp..)).unwrap_or(text);
         [text, unstamped].iter().any(|text| self.carried.exact.contains(&digest(text)))
             // A text that the owner's limit cut: its item is in the plan as cut.
@@ -578,7 +578,7 @@ fn is_spoken_path(kind: &str, path: &[&str], row: &Value) -> bool {
         Some([]) => true,
         Some([block, "text"]) => {
             let pointer = format!("/{}/{block}/type", base.join("/"));
-            row.pointer(&pointer).and_then(Value::as_str) == Some("text")
+            at(row, &pointer).and_then(Value::as_str) == Some("text")
         }
         _ => false,
     }
@@ -589,7 +589,7 @@ fn is_result_path(path: &[&str], row: &Value) -> bool {
     match path {
         ["message", "content", block, _, ..] => {
             let pointer = format!("/message/content/{block}/type");
-            row.pointer(&pointer).and_then(Value::as_str).is_some_and(|kind| kind.ends_with("tool_result"))
+            at(row, &pointer).and_then(Value::as_str).is_some_and(|kind| kind.ends_with("tool_result"))
         }
         _ => false,
     }

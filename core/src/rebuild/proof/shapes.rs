@@ -6,6 +6,16 @@ use serde_json::Value;
 use crate::transcript::drift::{Known, Shape, Verdict};
 use crate::transcript::{ExtractRules, OwnRows, Rule};
 
+/// The value at a path such as `/message/content`, without what `Value::pointer` does for names with
+/// slashes in them: it is asked many times a row.
+pub(super) fn at<'a>(row: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).try_fold(row, |value, step| match value {
+        Value::Object(members) => members.get(step),
+        Value::Array(values) => values.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 fn text_at<'a>(row: &'a Value, path: &str) -> &'a str {
     row.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -163,7 +173,7 @@ pub(super) fn writer(row: &Value, own: &OwnRows) -> Writer {
     {
         return Writer::Other;
     }
-    if let Some(kind) = row.pointer("/origin/kind").and_then(Value::as_str) {
+    if let Some(kind) = at(row, "/origin/kind").and_then(Value::as_str) {
         let known = Known::find(Shape::Origin, kind.as_bytes());
         let human = known.is_some_and(|known| known.verdict == Verdict::Look);
         return if human { Writer::Human } else { Writer::Other };
@@ -190,7 +200,7 @@ pub(super) fn writer(row: &Value, own: &OwnRows) -> Writer {
 /// A message from a chat, which is meta although a human wrote it.
 fn is_channel(row: &Value) -> bool {
     let opens = |text: &str| text.trim_start().starts_with("<channel source=\"");
-    match row.pointer("/message/content") {
+    match at(row, "/message/content") {
         Some(Value::String(text)) => opens(text),
         Some(Value::Array(blocks)) => {
             blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).any(opens)
@@ -205,9 +215,9 @@ pub(super) fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
         if text_at(row, "/attachment/type") != "queued_command" {
             return Vec::new();
         }
-        row.pointer("/attachment/prompt")
+        at(row, "/attachment/prompt")
     } else {
-        row.pointer("/message/content")
+        at(row, "/message/content")
     };
     match content {
         Some(Value::String(text)) => vec![text],
@@ -221,14 +231,14 @@ pub(super) fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
 }
 
 fn blocks(row: &Value) -> impl Iterator<Item = &Value> {
-    let content = row.pointer("/message/content").or_else(|| row.pointer("/attachment/prompt"));
+    let content = at(row, "/message/content").or_else(|| at(row, "/attachment/prompt"));
     content.and_then(Value::as_array).into_iter().flatten()
 }
 
 /// What a human answered to questions, and the notes beside the answers.
 pub(super) fn answers(row: &Value) -> Vec<String> {
     let members = |pointer: &str| {
-        row.pointer(pointer).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::values)
+        at(row, pointer).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::values)
     };
     let notes = members("/toolUseResult/annotations").filter_map(|note| note.get("notes"));
     let texts = members("/toolUseResult/answers").chain(notes).filter_map(Value::as_str);

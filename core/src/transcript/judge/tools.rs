@@ -89,9 +89,9 @@ fn texts_in(row: &[u8], content: Span, texts: &mut Vec<Span>) -> Result<(), Bad>
         }
         s.object(|s, key| {
             if key == b"text" {
-                texts.extend(s.maybe_string()?)
+                texts.extend(s.maybe_string()?);
             } else {
-                s.pass()?
+                s.pass()?;
             }
             Ok(())
         })
