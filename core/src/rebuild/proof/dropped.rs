@@ -21,15 +21,14 @@ pub(super) fn check(
     checks: &mut Vec<Check>,
 ) -> Result<(), ProofFailure> {
     let plan = input.plan;
-    let mut items: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (at, item) in carried.items.iter().enumerate() {
-        items.entry(item.offset).or_default().push(at);
-    }
+    let mut items: Vec<(u64, usize)> =
+        carried.items.iter().enumerate().map(|(at, item)| (item.offset, at)).collect();
+    items.sort_unstable();
     let mut sweep = Sweep {
         plan,
         carried,
         items,
-        tree: Tree::default(),
+        tree: Tree::of(plan.verdicts.len()),
         copies: Copies::default(),
         dropped: HashSet::new(),
         dropped_squashed: HashSet::new(),
@@ -88,7 +87,7 @@ struct Sweep<'a> {
     plan: &'a Plan,
     carried: &'a Carried,
     /// Items by the offset of the row that they are taken from.
-    items: HashMap<u64, Vec<usize>>,
+    items: Vec<(u64, usize)>,
     tree: Tree,
     copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
@@ -123,20 +122,21 @@ impl Sweep<'_> {
         let value = value.as_ref().unwrap_or(&empty);
         let message = at(value, "/message/id").and_then(Value::as_str);
         self.tree.push(&envelope, offset, self.nature(&envelope, value), message);
-        let items = self.items.get(&offset);
-        if items.is_some() && value.is_null() {
+        if self.has_items(offset) && value.is_null() {
             return fail("items", format!("line {line} is carried and of a kind that holds no words"));
         }
         if value.is_null() {
             return Ok(());
         }
         let Some(verdict) = verdict else { return fail("rows", format!("line {line} has no verdict")) };
-        for item in items.into_iter().flatten().filter_map(|at| self.carried.items.get(*at)) {
-            self.said += 1;
+        let mut said = 0;
+        for item in self.items_at(offset).iter().filter_map(|(_, at)| self.carried.items.get(*at)) {
+            said += 1;
             if let Some(what) = noise::objection(item, kind, value, self.plan) {
                 return fail("items", format!("line {line} is carried although {what}"));
             }
         }
+        self.said += said;
         self.carried_in_doubt(line, offset, kind, value);
         self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
         match kind {
@@ -150,13 +150,22 @@ impl Sweep<'_> {
         Ok(())
     }
 
+    /// The items that are taken from the row at an offset.
+    fn items_at(&self, offset: u64) -> &[(u64, usize)] {
+        let from = self.items.partition_point(|(at, _)| *at < offset);
+        let to = self.items.partition_point(|(at, _)| *at <= offset);
+        self.items.get(from..to).unwrap_or_default()
+    }
+
+    fn has_items(&self, offset: u64) -> bool {
+        !self.items_at(offset).is_empty()
+    }
+
     /// Wordings that are the runtime's in one place and a human's in another: what is carried of them
     /// is looked at again where the rows around it are known.
     fn carried_in_doubt(&mut self, line: u64, offset: u64, kind: &str, row: &Value) {
         let typed = ["permissionMode", "thinkingMetadata", "todos"].iter().any(|key| row.get(*key).is_some());
-        if kind != "user"
-            || !self.items.contains_key(&offset)
-            || shapes::writer(row, &self.plan.own) != Writer::Unsaid
+        if kind != "user" || !self.has_items(offset) || shapes::writer(row, &self.plan.own) != Writer::Unsaid
         {
             return;
         }
@@ -212,7 +221,7 @@ impl Sweep<'_> {
         verdict: Rule,
     ) -> Result<(), ProofFailure> {
         let listed = self.plan.not_carried.get(&offset).copied();
-        if verdict == Rule::Spoken && listed.is_none() && !self.items.contains_key(&offset) {
+        if verdict == Rule::Spoken && listed.is_none() && !self.has_items(offset) {
             return fail(
                 "dropped rows",
                 format!("line {line} says something, is not carried, and no drop names it"),
@@ -254,7 +263,7 @@ impl Sweep<'_> {
             let human = kind != "assistant";
             self.later.push((line, offset, Later::NotCarried { rule, words_elsewhere, human }));
         }
-        if verdict == Rule::CompactSummary && !self.items.contains_key(&offset) {
+        if verdict == Rule::CompactSummary && !self.has_items(offset) {
             self.later.push((line, offset, Later::Summary));
         }
         self.derived(line, offset, kind, row, explained)
@@ -353,7 +362,7 @@ impl Sweep<'_> {
         }
         let silent = shapes::spoken_places(kind, row).is_empty() && shapes::results(row).is_empty();
         let noise = shapes::writer(row, &self.plan.own) == Writer::Other;
-        if silent && !noise && shapes::has_media(row) && !self.items.contains_key(&offset) {
+        if silent && !noise && shapes::has_media(row) && !self.has_items(offset) {
             return fail("images", format!("line {line} is an image of a human's that left no marker"));
         }
         Ok(())
