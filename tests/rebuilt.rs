@@ -1,5 +1,6 @@
 //! The real CLI resumes candidates of ours, and the API receives exactly what was carried, in order.
 //! The README's table of supported versions comes from these tests.
+#![expect(clippy::needless_pass_by_value, reason = "a json!() value reads best in its place")]
 
 use std::path::Path;
 

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::shapes;
+use super::carried::{Carried, TextDigest};
+use super::dropped::{fail, walk};
+use super::{Check, ProofFailure, ProofInput, lines, shapes};
 
 /// A copy that has to be found again.
 pub(super) struct Copy {
@@ -140,4 +142,52 @@ fn shortened(text: &str) -> Option<&str> {
 /// A text with each stretch of white space as one blank: copies do not keep line ends.
 pub(super) fn squash(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Looks for copies: by digest, then in the candidate's texts, then in the texts of dropped rows.
+pub(super) fn find(
+    input: &ProofInput<'_>,
+    carried: &Carried,
+    mut copies: Copies,
+    dropped: &HashSet<TextDigest>,
+    checks: &mut Vec<Check>,
+) -> Result<(), ProofFailure> {
+    copies.explain_by(&carried.squashed);
+    copies.explain_by(dropped);
+    if copies.has_short() {
+        // Shortened copies are prefixes: found in one look a text.
+        lines::each_row(input.candidate, |found, _| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
+            for text in shapes::spoken_places("user", &value) {
+                copies.explain_prefix(text);
+            }
+            Ok(())
+        })?;
+    }
+    for path in [input.candidate, input.source] {
+        if copies.all.is_empty() {
+            break;
+        }
+        lines::each_row(path, |found, _| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
+            let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
+            if matches!(kind, "user" | "assistant" | "attachment") {
+                let mut texts = Vec::new();
+                walk(&value, &mut texts, &mut |_, text| copies.explain_in(text));
+            }
+            Ok(())
+        })?;
+    }
+    if let Some(copy) = copies.all.first() {
+        let what = format!(
+            "line {} ({}) repeats words that stand neither in the candidate nor in a dropped row",
+            copy.line, copy.what
+        );
+        return fail("copies", what);
+    }
+    if copies.lost > 0 {
+        return fail("copies", format!("{} copies are too large to be looked for", copies.lost));
+    }
+    checks.push(Check { name: "the CLI's own copies", count: copies.count });
+    Ok(())
 }

@@ -6,14 +6,15 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::carried::{Carried, TextDigest, digest, from_hex};
-use super::copies::{Copies, squash};
+use super::copies::{self, Copies, squash};
+use super::places::Later;
 use super::row::{self, Envelope};
 use super::shapes::{self, SpokenCall, Writer, at};
 use super::tree::{Nature, Tree};
 use super::{Check, ProofFailure, ProofInput, lines, noise};
 use crate::rebuild::plan::Plan;
+use crate::transcript::Rule;
 use crate::transcript::drift::{is_known_field, is_wordy};
-use crate::transcript::{ItemKind, Rule};
 
 pub(super) fn check(
     input: &ProofInput<'_>,
@@ -61,52 +62,33 @@ pub(super) fn check(
     checks.push(Check { name: "rows placed on or off the conversation a second time", count: places });
     sweep.evidence(input, checks)?;
     let Sweep { copies, dropped_squashed, .. } = sweep;
-    find_copies(input, carried, copies, &dropped_squashed, checks)
+    copies::find(input, carried, copies, &dropped_squashed, checks)
 }
 
-/// What can only be said once all rows are known.
-enum Later {
-    /// A row with speech that is not carried, under this rule; whether all its words are carried
-    /// elsewhere, and whether it is a human's.
-    NotCarried { rule: Rule, words_elsewhere: bool, human: bool },
-    /// A hook's words in the place of an answer.
-    HookStop,
-    /// Output of a command that stands above it.
-    Output,
-    /// A summary that was dropped.
-    Summary,
-    /// A carried plan that was shown before.
-    CarriedPlan,
-    /// A carried text that reads like what a hook says.
-    CarriedHookStop,
-    /// A carried text that reads like output of a command.
-    CarriedOutput,
-}
-
-struct Sweep<'a> {
-    plan: &'a Plan,
-    carried: &'a Carried,
+pub(super) struct Sweep<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) carried: &'a Carried,
     /// Items by the offset of the row that they are taken from.
-    items: Vec<(u64, usize)>,
-    tree: Tree,
-    copies: Copies,
+    pub(super) items: Vec<(u64, usize)>,
+    pub(super) tree: Tree,
+    pub(super) copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
-    dropped: HashSet<TextDigest>,
-    dropped_squashed: HashSet<TextDigest>,
-    dropped_rows: HashSet<String>,
-    by_rule: HashMap<Rule, u64>,
+    pub(super) dropped: HashSet<TextDigest>,
+    pub(super) dropped_squashed: HashSet<TextDigest>,
+    pub(super) dropped_rows: HashSet<String>,
+    pub(super) by_rule: HashMap<Rule, u64>,
     /// Plans that were shown so far.
-    plans: HashSet<TextDigest>,
+    pub(super) plans: HashSet<TextDigest>,
     /// Messages sent by tools: line, offset, call and whether the row itself is dropped.
-    calls: Vec<(u64, u64, SpokenCall, bool)>,
-    succeeded: HashSet<String>,
-    later: Vec<(u64, u64, Later)>,
-    row: usize,
-    strings: u64,
-    said: u64,
+    pub(super) calls: Vec<(u64, u64, SpokenCall, bool)>,
+    pub(super) succeeded: HashSet<String>,
+    pub(super) later: Vec<(u64, u64, Later)>,
+    pub(super) row: usize,
+    pub(super) strings: u64,
+    pub(super) said: u64,
 }
 
-fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
+pub(super) fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
     Err(ProofFailure::failed(check, what))
 }
 
@@ -368,7 +350,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn has(&self, text: &str) -> bool {
+    pub(super) fn has(&self, text: &str) -> bool {
         let text = digest(text);
         self.carried.exact.contains(&text) || self.plan.cut_texts.contains(&text)
     }
@@ -426,121 +408,6 @@ impl Sweep<'_> {
                 ),
             ),
         }
-    }
-
-    /// Where rows stand: what is said to be off the conversation is, and what hangs on it is not.
-    fn places(&mut self) -> Result<u64, ProofFailure> {
-        self.tree.settle();
-        let mut count = self.order()?;
-        for (line, offset, later) in &self.later {
-            count += 1;
-            let (line, offset) = (*line, *offset);
-            let wrong = match later {
-                Later::NotCarried { rule, words_elsewhere, human } => {
-                    self.wrongly_left_out(*rule, offset, *words_elsewhere, *human)
-                }
-                Later::HookStop => (!self.is_hooks(offset)).then_some("no hook stopped a prompt there"),
-                Later::Output => (!self.is_output(offset)).then_some("no command stands above it"),
-                Later::CarriedPlan => Some("it is a plan that is fed back, and carried as a human's"),
-                Later::CarriedHookStop => {
-                    self.is_hooks(offset).then_some("it is carried, and a hook said it")
-                }
-                Later::CarriedOutput => {
-                    self.is_output(offset).then_some("it is carried, and a command's output")
-                }
-                // Only what it sums up may take its place.
-                Later::Summary => (self.tree.first() == Some((offset, Nature::Summary)))
-                    .then_some("nothing of what it sums up is in the file"),
-            };
-            if let Some(wrong) = wrong {
-                return fail("places", format!("line {line} does not belong where it is put: {wrong}"));
-            }
-        }
-        for (line, _, call, explained) in &self.calls {
-            count += 1;
-            let sent = self.succeeded.contains(&call.id);
-            if sent && !explained && !self.has(&call.text) {
-                return fail(
-                    "messages of tools",
-                    format!("line {line} holds a sent message that is not carried"),
-                );
-            }
-        }
-        let sent: HashSet<u64> = self
-            .calls
-            .iter()
-            .filter(|(.., call, _)| self.succeeded.contains(&call.id))
-            .map(|(_, offset, ..)| *offset)
-            .collect();
-        for item in self.carried.items.iter().filter(|item| item.kind == ItemKind::ToolMessage) {
-            if !sent.contains(&item.offset) {
-                return fail("items", "a message of a tool is carried that was never sent".to_owned());
-            }
-        }
-        Ok(count)
-    }
-
-    /// A hook's words stand in the place of an answer.
-    fn is_hooks(&self, offset: u64) -> bool {
-        self.tree.above(offset, true) == Some(Nature::Human) && !self.tree.is_answered(offset)
-    }
-
-    /// Output hangs on its command.
-    fn is_output(&self, offset: u64) -> bool {
-        self.tree.above(offset, false) == Some(Nature::Command)
-    }
-
-    /// Why a row with speech should have been carried.
-    fn wrongly_left_out(
-        &self,
-        rule: Rule,
-        offset: u64,
-        words_elsewhere: bool,
-        human: bool,
-    ) -> Option<&'static str> {
-        let choices = self.plan.choices;
-        let holds = match rule {
-            Rule::OffChain | Rule::Retry => {
-                if self.tree.is_on(offset) {
-                    return Some("it is part of the conversation");
-                }
-                !human || words_elsewhere || self.plan.decided.contains(&offset)
-            }
-            Rule::Duplicate => self.tree.is_replaced(offset),
-            Rule::ToolUse => true,
-            Rule::OpenTailResend => true,
-            Rule::OpenTailExcluded => choices.drops_open_tail && !self.is_before_an_answer(offset),
-            Rule::DroppedOldest => choices.drops_oldest && self.is_before_all_items(offset),
-            _ => false,
-        };
-        (!holds).then_some("nothing explains that")
-    }
-
-    /// Whether the row stands in front of everything that is carried, the snapshot apart.
-    fn is_before_all_items(&self, offset: u64) -> bool {
-        let Some(place) = self.tree.place(offset) else { return true };
-        let items = self.carried.items.iter().filter(|item| item.kind != ItemKind::Snapshot);
-        items.filter_map(|item| self.tree.place(item.offset)).all(|other| place < other)
-    }
-
-    /// Whether something of the assistant's is carried from behind the row.
-    fn is_before_an_answer(&self, offset: u64) -> bool {
-        let answers = [ItemKind::Plan, ItemKind::ToolMessage];
-        self.carried.items.iter().any(|item| item.offset > offset && answers.contains(&item.kind))
-    }
-
-    /// Items from the conversation stand in its order.
-    fn order(&self) -> Result<u64, ProofFailure> {
-        let mut last = None;
-        let mut count = 0;
-        for place in self.carried.items.iter().filter_map(|item| self.tree.place(item.offset)) {
-            if last.is_some_and(|last| place < last) {
-                return fail("order", "two items do not stand in the order of the conversation".to_owned());
-            }
-            last = Some(place);
-            count += 1;
-        }
-        Ok(count)
     }
 
     /// What our inbox sent and our outbox took is carried, or its drop is listed (evidence b).
@@ -605,7 +472,7 @@ fn is_result_path(path: &[&str], row: &Value) -> bool {
 }
 
 /// Calls `on` with the path and text of every string. `serde_json` bounds the depth.
-fn walk<'a>(value: &'a Value, path: &mut Vec<&'a str>, on: &mut dyn FnMut(&[&str], &str)) {
+pub(super) fn walk<'a>(value: &'a Value, path: &mut Vec<&'a str>, on: &mut dyn FnMut(&[&str], &str)) {
     match value {
         Value::String(text) => on(path, text),
         Value::Object(members) => {
@@ -631,51 +498,3 @@ const NUMBERS: &[&str] = &[
     "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18",
     "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31",
 ];
-
-/// Looks for copies: by digest, then in the candidate's texts, then in the texts of dropped rows.
-fn find_copies(
-    input: &ProofInput<'_>,
-    carried: &Carried,
-    mut copies: Copies,
-    dropped: &HashSet<TextDigest>,
-    checks: &mut Vec<Check>,
-) -> Result<(), ProofFailure> {
-    copies.explain_by(&carried.squashed);
-    copies.explain_by(dropped);
-    if copies.has_short() {
-        // Shortened copies are prefixes: found in one look a text.
-        lines::each_row(input.candidate, |found, _| {
-            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
-            for text in shapes::spoken_places("user", &value) {
-                copies.explain_prefix(text);
-            }
-            Ok(())
-        })?;
-    }
-    for path in [input.candidate, input.source] {
-        if copies.all.is_empty() {
-            break;
-        }
-        lines::each_row(path, |found, _| {
-            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
-            let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
-            if matches!(kind, "user" | "assistant" | "attachment") {
-                let mut texts = Vec::new();
-                walk(&value, &mut texts, &mut |_, text| copies.explain_in(text));
-            }
-            Ok(())
-        })?;
-    }
-    if let Some(copy) = copies.all.first() {
-        let what = format!(
-            "line {} ({}) repeats words that stand neither in the candidate nor in a dropped row",
-            copy.line, copy.what
-        );
-        return fail("copies", what);
-    }
-    if copies.lost > 0 {
-        return fail("copies", format!("{} copies are too large to be looked for", copies.lost));
-    }
-    checks.push(Check { name: "the CLI's own copies", count: copies.count });
-    Ok(())
-}

@@ -4,13 +4,14 @@
 //! - `carried`: each item equals its source; ids, times, order, sums and digests hold.
 //! - `dropped`: what is not carried is explained by evidence that does not come from the rules. It
 //!   has its own splitter and decoder (`lines`, `row`), its own idea of what a shape looks like
-//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
+//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`, `places`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
 
 mod carried;
 mod copies;
 mod dropped;
 mod lines;
 mod noise;
+mod places;
 mod row;
 mod shapes;
 mod tree;

@@ -221,6 +221,7 @@ fn the_dropped_side_imports_nothing_from_the_rules() {
         ("copies", include_str!("../proof/copies.rs")),
         ("lines", include_str!("../proof/lines.rs")),
         ("shapes", include_str!("../proof/shapes.rs")),
+        ("places", include_str!("../proof/places.rs")),
         ("noise", include_str!("../proof/noise.rs")),
         ("row", include_str!("../proof/row.rs")),
         ("tree", include_str!("../proof/tree.rs")),
