@@ -262,6 +262,25 @@ fn a_stop_inside_a_tool_ends_the_tool_and_holds_nothing() {
     }
 }
 
+/// What is delivered with a mark shows it.
+#[test]
+fn a_refused_tool_is_told_of() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let stub = &companion.world.stub;
+    let call = Reply::empty().and_tool("Bash", json!({ "command": "true", "description": "work" }));
+    stub.on_tool_turn("try it", call, Reply::text("I could not."));
+    let text = std::fs::read_to_string(companion.world.sandbox.path("config.toml")).unwrap();
+    let text = text.replace("args = [\"--allowedTools\", \"Bash\"]", "args = [\"--allowedTools\", \"Read\"]");
+    companion.world.sandbox.write("config.toml", text);
+    let runner = companion.start();
+    let mut client = Attached::to(&companion);
+    client.ask(&json!({ "type": "say", "key": "t", "words": "try it" }));
+    assert_eq!(client.until("turn_ended", any)["outcome"], "answered");
+    let line = client.until("line", any);
+    assert!(line["level"] == "warning" && line["text"].as_str().unwrap().contains("Bash"), "{line}");
+    companion.stop(runner);
+}
+
 /// A runner that dies between the stop and the end of the run must not try the turn again.
 #[test]
 fn a_stop_survives_a_crash() {

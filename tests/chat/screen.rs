@@ -30,7 +30,7 @@ fn an_evening(subject: Subject) {
     stub.on_text("风筝", Reply::text("风筝是红色的 🪁。\n\n- 尾巴很长\n- it flies"));
     stub.on_text("row 20", Reply::text("Twenty rows, one message."));
     let gate = Gate::new();
-    stub.on_text("a long story", Reply::text("Once upon a time there was a kite").pause_after(8, &gate));
+    stub.on_text("a long story", Reply::text("Once upon a time there was a kite").pause_after(5, &gate));
     stub.on_text("and then", Reply::text("Then it flew on."));
     let pane = Pane::open(&companion, &["run"], 60, 20);
     pane.wait_for("the greeting", |s| s.contains("the first message begins a session") && at_rest(s));

@@ -151,7 +151,6 @@ pub const TABLE: &[Known] = &[
     known(Shape::Attachment, "nested_memory", NOISE, PUBLIC),
     known(Shape::Attachment, "relevant_memories", NOISE, PUBLIC),
     known(Shape::Attachment, "mcp_resource", NOISE, PUBLIC),
-    known(Shape::Attachment, "mcp_instructions_delta", NOISE, PUBLIC),
     known(Shape::Attachment, "agent_mention", NOISE, PUBLIC),
     known(Shape::Attachment, "plan_mode", NOISE, PUBLIC),
     known(Shape::Attachment, "plan_mode_reentry", NOISE, PUBLIC),
@@ -185,6 +184,7 @@ pub const TABLE: &[Known] = &[
     known(Shape::Attachment, "prompt_snapshot", SIDE, NEWEST),
     known(Shape::Attachment, "deferred_tools_delta", NOISE, SINCE_2_1),
     // The instructions of MCP servers; written unless attachments are disabled.
+    known(Shape::Attachment, "mcp_instructions_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "agent_listing_delta", NOISE, SINCE_2_1),
     known(Shape::Attachment, "skill_listing", NOISE, SINCE_2_1),
     known(Shape::Attachment, "command_permissions", NOISE, SINCE_2_1),

@@ -141,10 +141,8 @@ impl Talk {
 
     async fn key(&mut self, event: Event) -> io::Result<()> {
         match event {
-            Event::Resize(columns, rows) => {
-                self.screen.resized(columns);
-                self.height = usize::from(rows);
-            }
+            // Looked at before every painting: of several resizes in a row not each is told.
+            Event::Resize(..) => {}
             Event::Paste(text) => {
                 self.chat.typed();
                 self.editor.paste(&text);
@@ -171,6 +169,11 @@ impl Talk {
     }
 
     fn paint(&mut self) -> io::Result<()> {
+        let (columns, rows) = terminal::size()?;
+        if usize::from(columns) != self.screen.columns() {
+            self.screen.resized(columns);
+        }
+        self.height = usize::from(rows);
         let columns = self.screen.columns();
         let style = Style::from_env();
         let (done, rest) = layout::tail(self.chat.pending(), columns, self.height / 3);

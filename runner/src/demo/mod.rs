@@ -136,7 +136,7 @@ fn check_name(name: &str, language: Language) -> &str {
     if language == Language::English {
         return name;
     }
-    const CHINESE: [(&str, &str); 10] = [
+    const CHINESE: [(&str, &str); 12] = [
         ("ledger sums to the size of the source", "账目合计等于源文件大小"),
         ("items equal their source", "条目与来源一致"),
         ("texts compared byte for byte", "逐字节比较的文本"),
@@ -144,6 +144,8 @@ fn check_name(name: &str, language: Language) -> &str {
         ("rows split and decoded a second time", "第二次切分并解码的行"),
         ("strings carried or explained", "已保留或有解释的字符串"),
         ("dropped rows with the shape of their rule", "与规则形状相符的丢弃行"),
+        ("items taken from places where words belong", "取自该有话语之处的条目"),
+        ("rows placed on or off the conversation a second time", "第二次判定在对话内外的行"),
         ("messages of the inbox", "收件箱的消息"),
         ("replies of the outbox", "发件箱的回复"),
         ("the CLI's own copies", "CLI 自己的副本"),

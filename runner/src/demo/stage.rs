@@ -16,7 +16,7 @@ use crate::cli::error::{CliError, ErrorKind};
 use crate::queue::Queue;
 
 /// Longest wait for anything in the demo; it is far more than a loaded machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The folders of the demo.
 #[derive(Debug, Clone)]
@@ -154,11 +154,14 @@ impl Stage {
         mut holds: impl FnMut() -> Result<bool, CliError>,
     ) -> Result<(), CliError> {
         let deadline = Instant::now() + PATIENCE;
+        // What is waited for is there at once or, on a machine that is busy, later: looking often would keep it busy.
+        let mut pause = Duration::from_millis(5);
         while !holds()? {
             if Instant::now() > deadline {
                 return Err(CliError::failed(format!("waited {PATIENCE:?} in vain until {what}")));
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ impl Story<'_> {
     fn exchange(&mut self, words: &str) -> Result<String, CliError> {
         self.screen.words(Voice::Human, words, TYPING)?;
         self.record.note(Speaker::Human, words);
-        self.answer_to(&["send", "--wait", "--timeout", "60", "--", words])
+        self.answer_to(&["send", "--wait", "--timeout", "40", "--", words])
     }
 
     fn answer_to(&mut self, send: &[&str]) -> Result<String, CliError> {
@@ -280,7 +280,7 @@ impl Story<'_> {
         self.screen.pause(1000)?;
         self.screen.words(Voice::Command, "kael-runner run", TYPING)?;
         let runner = self.stage.start()?;
-        self.answer_to(&["send", "--wait", "--timeout", "60", "--key", key, "--", &words])?;
+        self.answer_to(&["send", "--wait", "--timeout", "40", "--key", key, "--", &words])?;
         let rows = self.rows_with(&transcript, &words, "user")?;
         self.screen.line(
             Voice::Runner,

@@ -104,9 +104,9 @@ pub fn run(options: &Options) -> Result<ExitCode, CliError> {
         })?;
     }
     println!(
-        "\nNext:\n  kael-runner{shown} run                     supervise it, in this terminal or a unit"
+        "\nNext:\n  kael-runner{shown} run                     supervise it: a chat in a terminal, or a unit"
     );
-    println!("  kael-runner{shown} send --wait 'Hello!'    from another one");
+    println!("  kael-runner{shown} send --wait 'Hello!'    from anywhere else");
     Ok(ExitCode::SUCCESS)
 }
 

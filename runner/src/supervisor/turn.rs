@@ -91,6 +91,11 @@ impl Supervisor {
         let mut kept: Vec<String> = receipt.replies.iter().map(|part| part.message_id.clone()).collect();
         kept.dedup();
         self.publish_end(turn, outcome, kept)?;
+        if outcome == Outcome::Answered
+            && let Some(text) = self.keeper.queue.turn_mark(turn)?
+        {
+            self.hub.publish(&ServerLine::Line { level: Level::Warning, text });
+        }
         let told = self.keeper.after_turn(receipt)?;
         // What it says about a rebuild that is asked for now stands in the question, with its figures.
         let asks = self.hub.asked().is_none() && self.keeper.look()?.question.is_some();
