@@ -109,7 +109,6 @@ fn a_sandbox_ends_what_runs_in_it() {
     let sandbox = Sandbox::new();
     let mut child = sandbox.command("/bin/sh").args(["-c", "setsid sleep 600 & exit 0"]).spawn().unwrap();
     child.wait().unwrap();
-    // A process in the middle of an exec shows no environment: the first look that finds it counts.
     let mut orphan = 0;
     wait_until("the orphan to run", || {
         orphan = sandbox.survivors().first().copied().unwrap_or_default();

@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use kael_runner::claude::marked;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -93,15 +93,7 @@ impl Sandbox {
 
     /// Processes started in this sandbox that still live.
     pub fn survivors(&self) -> Vec<i32> {
-        let mark = format!("{MARK}={}", self.mark);
-        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-        processes
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|pid| {
-                fs::read(Path::new("/proc").join(pid.to_string()).join("environ"))
-                    .is_ok_and(|environ| environ.split(|b| *b == 0).any(|v| OsStr::from_bytes(v) == &*mark))
-            })
-            .collect()
+        marked::carriers(MARK, &self.mark).into_iter().map(|pid| pid.as_raw_nonzero().get()).collect()
     }
 }
 

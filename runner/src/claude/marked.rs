@@ -4,6 +4,9 @@
 //! (facts 12): neither parentage nor process groups lead to them. The environment does, and
 //! children inherit it.
 
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use kael_core::ids::InvocationId;
@@ -16,21 +19,56 @@ pub const MARKER: &str = "KAEL_INVOCATION";
 /// environment and are not among them.
 #[must_use]
 pub fn processes(invocation: InvocationId) -> Vec<Pid> {
-    let wanted = format!("{MARKER}={invocation}");
     let own = std::process::id();
+    let found = carriers(MARKER, &invocation.to_string());
+    found.into_iter().filter(|pid| u32::try_from(pid.as_raw_nonzero().get()) != Ok(own)).collect()
+}
+
+/// All live processes whose environment has `name=value`.
+#[must_use]
+pub fn carriers(name: &str, value: &str) -> Vec<Pid> {
+    let wanted = format!("{name}={value}");
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|&pid| pid != own)
-        .filter(|pid| {
-            // Processes of other users cannot be read, and are not ours.
-            std::fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environ| environ.split(|&byte| byte == 0).any(|var| var == wanted.as_bytes()))
+        .filter(|&pid| {
+            environment(pid)
+                .is_some_and(|environ| environ.split(|&byte| byte == 0).any(|var| var == wanted.as_bytes()))
         })
         .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
         .collect()
 }
+
+/// The environment of a process; `None` if it is gone, another user's, or has none (a zombie, the kernel's own).
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    // Between the two steps of an exec a process has no environment for some microseconds, and would be missed.
+    let mut environ = vec![0; 64 * 1024];
+    for _ in 0..200 {
+        // In one read: an exec between two of them would cut the environment short.
+        match File::open(format!("/proc/{pid}/environ")).ok()?.read(&mut environ).ok()? {
+            0 => {}
+            length if length == environ.len() => {
+                environ.resize(length * 2, 0);
+                continue;
+            }
+            length => {
+                environ.truncate(length);
+                return Some(environ);
+            }
+        }
+        let fields = stat_fields(pid)?;
+        let flags: u64 = fields.get(6)?.parse().ok()?;
+        if matches!(fields[0].as_str(), "Z" | "X") || flags & OF_THE_KERNEL != 0 {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    None
+}
+
+/// `PF_KTHREAD` in the flags of `/proc/<pid>/stat`.
+const OF_THE_KERNEL: u64 = 0x0020_0000;
 
 /// The invocation that this process runs inside of, by its own environment or an ancestor's.
 #[must_use]
@@ -50,7 +88,7 @@ pub fn is_inside_invocation(pid: u32) -> bool {
 fn invocation_from(mut pid: u32) -> Option<String> {
     let prefix = format!("{MARKER}=");
     while pid > 1 {
-        if let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ"))
+        if let Some(environ) = environment(pid)
             && let Some(var) = environ.split(|&byte| byte == 0).find(|var| var.starts_with(prefix.as_bytes()))
         {
             return Some(String::from_utf8_lossy(&var[prefix.len()..]).into_owned());
@@ -79,17 +117,23 @@ pub fn start_time(pid: u32) -> Option<u64> {
 
 /// Ends every process of an invocation: asks, waits up to `grace`, then kills. Blocks.
 /// Returns how many there were.
+///
+/// A process is asked before those it has started: a CLI that saw its tool end first would write the tool down as
+/// finished.
 pub fn end_all(invocation: InvocationId, grace: Duration) -> usize {
-    let found = processes(invocation);
-    if found.is_empty() {
-        return 0;
-    }
-    signal(&found, Signal::TERM);
+    let found = processes(invocation).len();
     let deadline = Instant::now() + grace;
-    while Instant::now() < deadline {
-        if processes(invocation).is_empty() {
-            return found.len();
+    let mut asked = HashSet::new();
+    loop {
+        let left = processes(invocation);
+        if left.is_empty() {
+            return found;
         }
+        if Instant::now() >= deadline {
+            break;
+        }
+        let first = roots(&left);
+        signal(first.iter().filter(|pid| asked.insert(**pid)), Signal::TERM);
         std::thread::sleep(Duration::from_millis(20));
     }
     // A process may start another between the look and the kill, so look until there is none.
@@ -98,13 +142,23 @@ pub fn end_all(invocation: InvocationId, grace: Duration) -> usize {
         if left.is_empty() {
             break;
         }
-        signal(&left, Signal::KILL);
+        signal(roots(&left).iter().chain(&left), Signal::KILL);
         std::thread::sleep(Duration::from_millis(20));
     }
-    found.len()
+    found
 }
 
-fn signal(pids: &[Pid], signal: Signal) {
+/// Those of them whose parent is not among them.
+fn roots(pids: &[Pid]) -> Vec<Pid> {
+    let has_parent_here = |pid: &Pid| {
+        let parent = u32::try_from(pid.as_raw_nonzero().get()).ok().and_then(parent_of);
+        let parent = parent.and_then(|parent| Pid::from_raw(i32::try_from(parent).ok()?));
+        parent.is_some_and(|parent| pids.contains(&parent))
+    };
+    pids.iter().copied().filter(|pid| !has_parent_here(pid)).collect()
+}
+
+fn signal<'a>(pids: impl IntoIterator<Item = &'a Pid>, signal: Signal) {
     for &pid in pids {
         // A process that is gone already is what was wanted.
         kill_process(pid, signal).unwrap_or_default();
@@ -137,6 +191,53 @@ mod tests {
         assert!(processes(id).is_empty());
         reaper.join().unwrap().unwrap();
         assert_eq!(end_all(id, Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn a_process_in_the_middle_of_an_exec_is_not_missed() {
+        let id = InvocationId::generate();
+        // Becomes another program all the time.
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "i=$1; [ $i = 0 ] && exec sleep 60; exec /bin/sh -c \"$0\" \"$0\" $((i - 1))"])
+            .args([r#"i=$1; [ $i = 0 ] && exec sleep 60; exec /bin/sh -c "$0" "$0" $((i - 1))"#, "2000"])
+            .env(MARKER, id.to_string())
+            .spawn()
+            .unwrap();
+        let missed = (0..3000).filter(|_| missed(&child, id)).count();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(missed, 0);
+    }
+
+    /// Whether a look missed it. One process is looked at, not the machine's, so that many looks are cheap.
+    fn missed(child: &std::process::Child, id: InvocationId) -> bool {
+        let wanted = format!("{MARKER}={id}");
+        !environment(child.id())
+            .is_some_and(|environ| environ.split(|&byte| byte == 0).any(|var| var == wanted.as_bytes()))
+    }
+
+    #[test]
+    fn a_parent_is_asked_to_end_before_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = InvocationId::generate();
+        let script =
+            "setsid sleep 60 & trap 'kill -0 $! && echo first > order; exit' TERM; touch ready; wait";
+        let mut parent = Command::new("/bin/sh")
+            .args(["-c", script])
+            .env(MARKER, id.to_string())
+            .current_dir(folder.path())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while (!folder.path().join("ready").exists() || processes(id).len() < 2) && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let reaper = std::thread::spawn(move || parent.wait());
+        assert_eq!(end_all(id, Duration::from_secs(10)), 2);
+        reaper.join().unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("order")).unwrap(), "first\n");
+        assert!(processes(id).is_empty());
     }
 
     #[test]

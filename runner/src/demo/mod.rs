@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<(), CliError> {
             temporary.0.clone()
         }
     };
-    let stage = Stage::set(root, if options.fast { 1200 } else { 1500 })?;
+    let stage = Stage::set(root)?;
     let mut story = Story { screen: &screen, stage: &stage, record: Record::default() };
     let runner = story.tell()?;
     let record = story.record;

@@ -40,8 +40,8 @@ pub struct Runner(Child);
 
 impl Stage {
     /// Makes home, working folder with something to look at, configuration, and the stand-in called `claude`, which
-    /// thinks for `slow_ms` when it is asked to take its time.
-    pub fn set(root: PathBuf, slow_ms: u64) -> Result<Self, CliError> {
+    /// thinks until [`Stage::enough`] when it is asked to take its time.
+    pub fn set(root: PathBuf) -> Result<Self, CliError> {
         let stage = Self { root };
         for folder in ["home", "bin", "shed"] {
             fs::create_dir_all(stage.root.join(folder))?;
@@ -58,9 +58,10 @@ impl Stage {
              dirty_budget_bytes = 40960\nstable_file_seconds = 0.3\n\
              [runner]\nrebuild = \"ask\"\n\
              [claude]\nargs = [\"--allowedTools\", \"Bash\"]\n\
-             [claude.env]\nKAEL_STANDIN_PATIENCE_MS = \"{slow_ms}\"\n",
+             [claude.env]\nKAEL_STANDIN_PATIENCE_MS = \"60000\"\nKAEL_STANDIN_GO = {:?}\n",
             stage.root.join("shed"),
             stage.root.join("state"),
+            stage.root.join("go"),
         );
         fs::write(stage.root.join("config.toml"), text)?;
         Ok(stage)
@@ -84,6 +85,11 @@ impl Stage {
         let projects = self.root.join("home/.claude/projects");
         let folder = fs::read_dir(projects).ok().and_then(|mut all| all.next()?.ok());
         folder.map(|entry| entry.path()).unwrap_or_default().join(format!("{session}.jsonl"))
+    }
+
+    /// Who was asked to take their time has had enough of it.
+    pub fn enough(&self) -> Result<(), CliError> {
+        Ok(fs::write(self.root.join("go"), "")?)
     }
 
     /// What the pointer's file holds.
@@ -138,12 +144,20 @@ impl Stage {
 
     /// Starts the runner and waits until it listens.
     pub fn start(&self) -> Result<Runner, CliError> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.root.join("runner.log"))?;
+        let path = self.root.join("runner.log");
+        let log = fs::OpenOptions::new().create(true).append(true).open(&path)?;
         let mut command = self.command(&["run"])?;
         // Ctrl-C is the demo's, which ends the runner itself.
         command.stderr(log).stdout(Stdio::null()).process_group(0);
-        let runner = Runner(command.spawn()?);
-        self.wait("the runner listens", || Ok(self.json(&["status"])?.0["runner"]["lives"] == true))?;
+        let mut runner = Runner(command.spawn()?);
+        self.wait("the runner listens", || {
+            if let Some(status) = runner.0.try_wait()? {
+                let said = fs::read_to_string(&path)?;
+                let last = said.lines().last().unwrap_or("it said nothing");
+                return Err(CliError::failed(format!("the runner ended at once ({status}): {last}")));
+            }
+            Ok(self.json(&["status"])?.0["runner"]["lives"] == true)
+        })?;
         Ok(runner)
     }
 

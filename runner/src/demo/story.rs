@@ -280,6 +280,8 @@ impl Story<'_> {
         self.screen.pause(1000)?;
         self.screen.words(Voice::Command, "kael-runner run", TYPING)?;
         let runner = self.stage.start()?;
+        self.screen.pause(1000)?;
+        self.stage.enough()?;
         self.answer_to(&["send", "--wait", "--timeout", "40", "--key", key, "--", &words])?;
         let rows = self.rows_with(&transcript, &words, "user")?;
         self.screen.line(

@@ -15,7 +15,7 @@ mod turns;
 mod usage;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kael_core::clock::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -63,6 +63,9 @@ pub enum QueueError {
     },
 }
 
+/// How long one writer waits for another.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// An open queue. Cheap to open; not shared between threads.
 pub struct Queue {
     connection: Connection,
@@ -82,8 +85,8 @@ impl Queue {
         })?;
         let mut queue = Self { connection, path };
         queue.doing("configure the queue", |c| {
-            c.busy_timeout(Duration::from_secs(10))?;
-            c.pragma_update(None, "journal_mode", "WAL")?;
+            c.busy_timeout(PATIENCE)?;
+            turn_on_wal(c)?;
             c.pragma_update(None, "synchronous", "FULL")?;
             c.pragma_update(None, "foreign_keys", true)
         })?;
@@ -121,6 +124,23 @@ impl Queue {
 
     fn failed(&self, doing: &'static str, source: rusqlite::Error) -> QueueError {
         QueueError::Sqlite { doing, path: self.path.clone(), source }
+    }
+}
+
+/// SQLite's own waiting leaves out the change of the journal's mode, which two processes that open a new queue at once
+/// both want.
+fn turn_on_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
     }
 }
 

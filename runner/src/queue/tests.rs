@@ -206,3 +206,19 @@ fn usage_is_summed_by_day_and_session_and_a_run_counts_once() {
     assert_eq!(queue.contexts_of(session).unwrap(), [100, 40]);
     assert_eq!(queue.last_level_of(session).unwrap(), Some(40));
 }
+
+#[test]
+fn many_may_open_a_new_queue_at_once() {
+    for _ in 0..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    Queue::open(folder.path()).unwrap();
+                });
+            }
+        });
+    }
+}

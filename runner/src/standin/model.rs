@@ -1,6 +1,6 @@
 //! Who answers: a Messages API server when `ANTHROPIC_BASE_URL` names one, else the brain.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ impl Model {
             Self::Http(http) => http.ask(request, listener),
             Self::Brain => {
                 if brain::takes_its_time(request) {
-                    std::thread::sleep(patience());
+                    take_time();
                 }
                 let message = think(request);
                 tell(&message, listener);
@@ -99,10 +99,16 @@ fn tell(message: &Value, listener: &mut Listener<'_>) {
     (listener.event)(&json!({"type": "message_stop"}));
 }
 
-/// How long the mind thinks when it is asked to take its time: `KAEL_STANDIN_PATIENCE_MS`, else three seconds.
-fn patience() -> Duration {
-    let given = std::env::var("KAEL_STANDIN_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
-    Duration::from_millis(given.unwrap_or(3000))
+/// Thinks for a while: `KAEL_STANDIN_PATIENCE_MS`, else three seconds, and no longer once the file named by
+/// `KAEL_STANDIN_GO` is there.
+fn take_time() {
+    let var = |name| std::env::var(name).ok();
+    let given = var("KAEL_STANDIN_PATIENCE_MS").and_then(|text| text.parse().ok());
+    let until = Instant::now() + Duration::from_millis(given.unwrap_or(3000));
+    let go = var("KAEL_STANDIN_GO");
+    while Instant::now() < until && !go.as_ref().is_some_and(|file| std::path::Path::new(file).exists()) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn think(request: &Value) -> Value {

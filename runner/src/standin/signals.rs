@@ -27,8 +27,9 @@ pub(super) fn listen(session: Arc<Mutex<Session>>, deaf: bool) -> io::Result<()>
 
 /// Leaves the rows that the CLI leaves; a transcript that cannot be written is left as it is.
 fn end(session: &Mutex<Session>, signal: i32) -> i32 {
-    super::tools::end_running();
+    // Taken first: the end of its tool is not written down by a CLI that is ending itself.
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    super::tools::end_running();
     if !session.exists() {
         return if signal == SIGTERM { 143 } else { 0 };
     }
