@@ -2,6 +2,7 @@
 
 mod clock;
 mod conversation;
+mod decisions;
 mod failures;
 mod kills;
 mod logs;

@@ -17,7 +17,7 @@ use crate::claude::process::Ended;
 use crate::cli::error::CliError;
 use crate::facts;
 use crate::queue::{HeldUntil, Queue, Setting};
-use crate::settings::{Measured, budgets, extract_rules};
+use crate::settings::{self, Measured, budgets, extract_rules};
 use crate::versions;
 
 use super::Keeper;
@@ -100,7 +100,7 @@ impl Keeper {
         let kept: Option<Kept> = self.queue.get(Setting::Ledger)?;
         let resume = kept.filter(|kept| kept.session == session).map(|kept| kept.state);
         let own = facts::own_rows(&self.queue)?;
-        let rules = extract_rules(&self.companion.config);
+        let rules = extract_rules(&self.companion.config, &settings::Kept::of(&self.queue)?.decided);
         let report = ledger::measure(&self.companion.transcript(session), &rules, &own, resume.as_ref())?;
         self.queue.set(Setting::Ledger, &Kept { session, state: report.state.clone() })?;
         Ok(report)
@@ -154,7 +154,7 @@ impl Keeper {
             known
         };
         if auto {
-            self.confirm(operation.id, "rebuild = \"auto\"", None)?;
+            self.confirm(operation.id, "rebuild = \"auto\"", None, false)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
             self.asked = Some((operation.id, operation.status()));

@@ -395,7 +395,8 @@ fn a_decision_about_one_branch_is_remembered_until_the_branch_grows() {
     script.says("welcome");
     let plan = ask.plan(&script.file().path);
     assert_eq!(plan.off_chain[0].fate, crate::transcript::Fate::Undecided);
-    assert!(plan.blocked_reason().contains(&format!("the branch {other}+2")), "{}", plan.blocked_reason());
+    let reason = plan.blocked_reason();
+    assert!(reason.contains(&format!("`kael-runner plan --decide {other}+2=drop`")), "{reason}");
 }
 
 #[test]
@@ -484,6 +485,36 @@ fn the_same_row_twice_counts_once_and_two_rows_with_one_uuid_block() {
                       "message": {"role": "user", "content": "something else"}}));
     script.says("hi");
     assert_eq!(blocked(&script)[0], (BlockKind::DuplicateUuid, Some(2)));
+    // A human looks at both; the words of the first are dropped and listed, or come back at their place.
+    let key = format!("duplicate/{}", uuid(1));
+    let mut ask = Ask::new();
+    ask.settings.decisions = [(key.clone(), Decision::Drop)].into();
+    assert_eq!(carried_with(&script, &ask), ["H=something else", "A:hi"]);
+    ask.settings.decisions = [(key, Decision::Carry)].into();
+    assert_eq!(carried_with(&script, &ask), ["H=hello there", "H=something else", "A:hi"]);
+}
+
+#[test]
+fn a_decision_about_damage_holds_for_those_places_alone() {
+    let mut script = Script::new();
+    script.human("hello");
+    script.raw(b"{\"type\":\"user\",\"message\":\n");
+    script.says("hi");
+    let mut ask = Ask::new();
+    let plan = ask.plan(&script.file().path);
+    let key = plan.blocked[0].key.clone().unwrap();
+    assert_eq!(plan.blocked[0].answers, [Decision::Accept]);
+    ask.settings.decisions = [(key, Decision::Accept)].into();
+    assert_eq!(carried_with(&script, &ask), ["H=hello", "A:hi"]);
+    assert_ne!(ask.plan(&script.file().path).digest(), plan.digest(), "a yes was to the undecided plan");
+    // As many places, but elsewhere: another loss.
+    let mut other = Script::new();
+    other.human("hello");
+    other.says("hi");
+    other.raw(b"{\"type\":\"user\",\"message\":\n");
+    assert!(ask.plan(&other.file().path).is_hard_blocked());
+    script.raw(b"{\"type\":\n");
+    assert!(ask.plan(&script.file().path).is_hard_blocked(), "one more");
 }
 
 #[test]
@@ -499,7 +530,7 @@ fn damage_blocks_until_its_count_is_accepted() {
     assert_eq!(
         plan.blocked_reason(),
         "line 2: not JSON (26 bytes); one place of this transcript cannot be read and may have held words: look at it, \
-         then accept the loss with --accept-damage 1"
+         then accept the loss with `kael-runner plan --decide damage=1`, or for this plan alone with --accept-damage 1"
     );
     ask.accept_damage = Some(2);
     assert!(ask.plan(&fixture.path).is_hard_blocked());
