@@ -63,7 +63,11 @@ pub(crate) fn utterances(
         }
         // A row's own words, commands and markers go together; derived speech stands for itself.
         let is_string = part.kind.suffix().is_empty()
-            && matches!(if head.attachment.is_some() { head.prompt } else { head.content }, Content::Text(_));
+            && (head.kind == RowKind::System
+                || matches!(
+                    if head.attachment.is_some() { head.prompt } else { head.content },
+                    Content::Text(_)
+                ));
         match all.last_mut().filter(|last| last.role == part.role && last.kind == part.kind) {
             Some(last) => last.parts.push((part.span, part.take)),
             None => all.push(Utterance {

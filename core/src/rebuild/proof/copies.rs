@@ -15,6 +15,8 @@ pub(super) struct Copy {
     pub(super) line: u64,
     pub(super) what: &'static str,
     pub(super) text: String,
+    /// The CLI's own words stand behind it.
+    wrapped: bool,
 }
 
 /// Copies kept for a closer look take at most this many bytes.
@@ -79,10 +81,17 @@ impl Copies {
         let runtime = text.starts_with("<system-reminder>")
             || text.starts_with("{\"task_id\"")
             || shapes::is_runtime_text(text, injected_tags)
-            || (text.starts_with('/') && !text.contains(char::is_whitespace));
+            || (text.starts_with('/') && !text.contains(char::is_whitespace))
+            // Output may be cut before its end.
+            || (what == "api-request-blob" && shapes::opens_output(text))
+            || shapes::typed_command(text).is_some_and(|typed| shapes::is_bare_command(text, &typed));
         if runtime {
             return;
         }
+        let (text, wrapped) = match text.strip_prefix(MID_TURN) {
+            Some(message) => (message, true),
+            None => (text, false),
+        };
         let text = squash(&shapes::typed_command(text).unwrap_or_else(|| text.to_owned()));
         if !self.seen.insert(Sha256::digest(text.as_bytes()).into()) {
             return;
@@ -92,7 +101,7 @@ impl Copies {
             return;
         }
         self.bytes += text.len();
-        self.all.push(Copy { line, what, text });
+        self.all.push(Copy { line, what, text, wrapped });
     }
 
     /// Forgets copies whose text is one of these.
@@ -101,7 +110,7 @@ impl Copies {
     }
 
     /// Whether some copies end in the dots that the CLI puts behind what it shortens.
-    pub(super) fn has_short(&self) -> bool {
+    fn has_short(&self) -> bool {
         self.all.iter().any(|copy| shortened(&copy.text).is_some())
     }
 
@@ -119,6 +128,21 @@ impl Copies {
         }
     }
 
+    /// Whether some copies have words of the CLI's own behind them.
+    fn has_wrapped(&self) -> bool {
+        self.all.iter().any(|copy| copy.wrapped)
+    }
+
+    /// Forgets copies that begin with a text and go on in the CLI's own words.
+    fn explain_wrapped(&mut self, text: &str) {
+        let text = squash(text);
+        self.all.retain(|copy| {
+            !(copy.wrapped
+                && !text.is_empty()
+                && copy.text.strip_prefix(&text).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')))
+        });
+    }
+
     /// Forgets copies that stand in a text.
     pub(super) fn explain_in(&mut self, text: &str) {
         let text = squash(text);
@@ -133,11 +157,17 @@ impl Copies {
 /// A copy is believed to be shortened from this many characters on.
 const SHORTEST: usize = 40;
 
-/// What the CLI left of a long text, without the dots that it puts behind it.
+/// What the CLI left of a long text, without the dots that it puts behind it and without its last word,
+/// of which only a part may be left.
 fn shortened(text: &str) -> Option<&str> {
     let short = text.strip_suffix('…').or_else(|| text.strip_suffix("..."))?.trim_end();
-    (short.chars().count() >= SHORTEST).then_some(short)
+    let whole = short.rsplit_once(' ').map_or(short, |(words, _)| words);
+    [whole, short].into_iter().find(|text| text.chars().count() >= SHORTEST)
 }
+
+/// What the CLI says in front of a message that it gives to a running turn; behind it stand words of the
+/// CLI's own, which differ from version to version.
+const MID_TURN: &str = "The user sent a new message while you were working:";
 
 /// A text with each stretch of white space as one blank: copies do not keep line ends.
 pub(super) fn squash(text: &str) -> String {
@@ -154,12 +184,15 @@ pub(super) fn find(
 ) -> Result<(), ProofFailure> {
     copies.explain_by(&carried.squashed);
     copies.explain_by(dropped);
-    if copies.has_short() {
+    if copies.has_short() || copies.has_wrapped() {
         // Shortened copies are prefixes: found in one look a text.
         lines::each_row(input.candidate, |found, _| {
             let Some(value) = lines::value(found.bytes) else { return Ok(()) };
-            for text in shapes::spoken_places("user", &value) {
+            let stamp = shapes::at(&value, "/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
+            for (at, text) in shapes::spoken_places("user", &value).into_iter().enumerate() {
                 copies.explain_prefix(text);
+                let stamp = if at == 0 { usize::try_from(stamp).unwrap_or(0) } else { 0 };
+                copies.explain_wrapped(text.get(stamp..).unwrap_or(text));
             }
             Ok(())
         })?;

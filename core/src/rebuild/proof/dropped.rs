@@ -122,7 +122,9 @@ impl Sweep<'_> {
         self.carried_in_doubt(line, offset, kind, value);
         self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
         match kind {
-            "user" | "attachment" | "assistant" => self.speech(line, offset, kind, value, verdict)?,
+            "user" | "attachment" | "assistant" | "system" => {
+                self.speech(line, offset, kind, value, verdict)?
+            }
             "queue-operation" => self.queued(offset, value),
             _ => {}
         }
@@ -189,6 +191,13 @@ impl Sweep<'_> {
                 }
             }
             "attachment" if !shapes::spoken_places("attachment", row).is_empty() => Nature::Human,
+            "system"
+                if shapes::spoken_places("system", row)
+                    .iter()
+                    .any(|text| shapes::local_command(text).is_some()) =>
+            {
+                Nature::Command
+            }
             _ => Nature::Other,
         }
     }
@@ -264,6 +273,10 @@ impl Sweep<'_> {
         if text.trim().is_empty() {
             return true;
         }
+        if kind == "system" {
+            let typed = shapes::local_command(text);
+            return typed.is_none_or(|typed| self.carried.exact.contains(&digest(&typed)));
+        }
         if kind != "user" {
             return kind == "attachment" && shapes::is_runtime_text(text, &self.plan.rules.injected_tags);
         }
@@ -329,7 +342,7 @@ impl Sweep<'_> {
         }
         for answer in shapes::answers(row) {
             self.strings += 1;
-            if !self.has(&answer) {
+            if !answer.iter().all(|text| self.has(text)) {
                 return fail(
                     "answers",
                     format!("line {line} holds an answer of a human's that is not carried"),

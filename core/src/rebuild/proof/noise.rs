@@ -42,6 +42,9 @@ pub(super) fn objection(item: &ItemTexts, kind: &str, row: &Value, plan: &Plan) 
             }
             all(shapes::spoken_places(kind, row).into_iter().map(str::to_owned).collect())
         }
+        (ItemKind::Command, "system") => {
+            all(shapes::spoken_places(kind, row).into_iter().filter_map(shapes::local_command).collect())
+        }
         (ItemKind::Command, "user") => {
             all(shapes::spoken_places(kind, row).into_iter().filter_map(shapes::typed_command).collect())
         }
@@ -57,7 +60,7 @@ pub(super) fn objection(item: &ItemTexts, kind: &str, row: &Value, plan: &Plan) 
             let enqueued = row.get("operation").and_then(Value::as_str) == Some("enqueue");
             enqueued && all(vec![content.to_owned()])
         }
-        (ItemKind::Answer, "user") => all(shapes::answers(row)),
+        (ItemKind::Answer, "user") => all(shapes::answers(row).into_iter().flatten().collect()),
         (ItemKind::Refusal, "user") => all(shapes::refusals(row).into_iter().flatten().collect()),
         (ItemKind::Plan | ItemKind::ToolMessage, "assistant") => {
             let calls = shapes::spoken_calls(row, &plan.rules).into_iter();

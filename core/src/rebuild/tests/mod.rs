@@ -2,6 +2,7 @@
 
 mod doubts;
 mod generations;
+mod hidden;
 mod limits;
 mod mutations;
 mod properties;
