@@ -111,11 +111,11 @@ pub(crate) fn identity(row: &[u8], head: &Head, kind: ItemKind, number: u32) -> 
     if let Some(source) = head.kael.and_then(|kael| kael.source) {
         return text(source);
     }
+    let digest = || media::hex(&Sha256::digest(row)).get(..32).unwrap_or_default().to_owned();
     if head.kind == RowKind::QueueOperation {
-        let digest = media::hex(&Sha256::digest(row));
-        return format!("queue-operation#{}", digest.get(..32).unwrap_or_default());
+        return format!("queue-operation#{}", digest());
     }
-    let id = head.uuid.map_or_else(String::new, text);
+    let id = head.uuid.map_or_else(|| format!("row#{}", digest()), text);
     let suffix = kind.suffix();
     match (number, suffix) {
         (0, _) => format!("{id}{suffix}"),

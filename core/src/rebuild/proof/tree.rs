@@ -102,7 +102,10 @@ impl Tree {
         }
         let Some(id) = row.uuid.as_deref() else { return };
         let number = u32::try_from(self.nodes.len()).unwrap_or(MISSING - 1);
+        let kinds = ["user", "assistant", "attachment", "system"];
+        let chain = kinds.contains(&row.kind.as_str()) && !row.is_sidechain;
         let parent = match row.parent.as_deref().map(key) {
+            None if chain && !row.names_parent && !row.is_boundary => MISSING,
             None => NONE,
             Some(parent) => self.find(&parent).unwrap_or_else(|| {
                 self.early.push((number, parent));
@@ -117,7 +120,6 @@ impl Tree {
             self.sessions.push(session.to_owned());
             self.sessions.len() - 1
         });
-        let kinds = ["user", "assistant", "attachment", "system"];
         let node = Node {
             key: key(id),
             offset,
@@ -127,13 +129,9 @@ impl Tree {
             nature,
             place: NONE,
             session: u16::try_from(session).unwrap_or(u16::MAX),
-            flags: [
-                (flag::CHAIN, kinds.contains(&row.kind.as_str()) && !row.is_sidechain),
-                (flag::SIDE, row.is_sidechain),
-                (flag::BOUNDARY, row.is_boundary),
-            ]
-            .into_iter()
-            .fold(0, |flags, (flag, is)| if is { flags | flag } else { flags }),
+            flags: [(flag::CHAIN, chain), (flag::SIDE, row.is_sidechain), (flag::BOUNDARY, row.is_boundary)]
+                .into_iter()
+                .fold(0, |flags, (flag, is)| if is { flags | flag } else { flags }),
         };
         let hash = self.hasher.hash_one(node.key);
         let same = |other: &u32| self.nodes.get(*other as usize).is_some_and(|n| n.key == node.key);

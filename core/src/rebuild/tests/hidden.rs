@@ -1,6 +1,6 @@
 //! Where words of a human hide, and what only looks like them: the corners that single versions have.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn a_command_that_a_version_notes_in_a_system_row_is_said() {
 
 #[test]
 fn answers_stand_in_the_results_sentence_where_nothing_else_has_them() {
-    let answered = |content: &str, more: serde_json::Value| {
+    let answered = |content: &str, more: Value| {
         let mut script = Script::new();
         script.human("ask me");
         script.calls("AskUserQuestion", json!({}));

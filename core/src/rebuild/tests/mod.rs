@@ -1,5 +1,6 @@
 //! Rebuilds of small transcripts. `said` forms what a candidate says; each file looks at one matter.
 
+mod clauses;
 mod doubts;
 mod generations;
 mod hidden;
