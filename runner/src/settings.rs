@@ -1,7 +1,7 @@
 //! From the configuration to what the core's rebuild and ledger are asked to do.
 
 use kael_core::config::{self, Config};
-use kael_core::estimate::Calibration;
+use kael_core::estimate::{Calibration, Pair};
 use kael_core::ledger::Budgets;
 use kael_core::rebuild::{CarryOverflow, RebuildSettings};
 use kael_core::transcript::{ExtractRules, OffChain};
@@ -24,6 +24,8 @@ pub struct Kept {
     pub measured: Measured,
     /// Decisions about single branches, rows and places.
     pub decided: Decided,
+    /// What texts took, beside their estimates, the newest last.
+    pub pairs: Vec<Pair>,
 }
 
 impl Kept {
@@ -32,6 +34,7 @@ impl Kept {
         Ok(Self {
             measured: queue.get(Setting::Measured)?.unwrap_or_default(),
             decided: queue.get(Setting::Decided)?.unwrap_or_default(),
+            pairs: queue.get(Setting::Pairs)?.unwrap_or_default(),
         })
     }
 }
@@ -68,7 +71,7 @@ pub fn rebuild_settings(config: &Config, kept: &Kept) -> RebuildSettings {
         poison: config.poison_pattern.clone(),
         min_gain_percent: config.runner.min_gain_percent,
         context_window: window(config, kept.measured),
-        calibration: Calibration::default(),
+        calibration: Calibration::from_pairs(&kept.pairs),
         fixed_overhead_tokens: config.runner.fixed_overhead_tokens,
         off_chain: match config.runner.off_chain {
             config::OffChain::Ask => OffChain::Ask,

@@ -3,6 +3,7 @@
 mod clock;
 mod conversation;
 mod decisions;
+mod estimates;
 mod failures;
 mod kills;
 mod logs;

@@ -195,6 +195,10 @@ impl Worker<'_> {
             "proof": proof,
             "root": written.root_uuid,
             "estimated_tokens": plan.gain.estimated_after,
+            "overhead_tokens": plan.gain.overhead_tokens,
+            "speech_tokens": plan.gain.speech_tokens,
+            "calibration": plan.calibration,
+            "pairs": plan.pairs,
         }));
         let new_id = new_session.to_string();
         operation.command =

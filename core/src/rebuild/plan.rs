@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::estimate::{Calibration, Pair};
 use crate::ids::{OperationId, SessionId};
 use crate::ledger::{self, LedgerReport};
 use crate::transcript::chain::Chain;
@@ -107,6 +108,10 @@ pub struct Plan {
     pub(super) not_carried: HashMap<u64, Rule>,
     /// Rows of branches that somebody decided to drop, by offset.
     pub(super) decided: HashSet<u64>,
+    /// What stretches of plain talk took, beside their estimates: for later plans.
+    pub pairs: Vec<Pair>,
+    /// How the estimates were corrected.
+    pub calibration: Calibration,
     /// What the inbox knew; the proof compares.
     pub(super) own: OwnRows,
     /// The rules of extraction, as configured.
@@ -143,10 +148,16 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let off_chain = survey.branches(&mut chain, context, deciding)?;
     let mut collected = items::collect(&survey, &chain, context, settings)?;
     let reply_elsewhere = collected.elsewhere();
+    // What this very conversation showed is better than what others did.
+    let own = Calibration::from_pairs(&collected.pairs);
+    let calibration = if own.pairs >= ENOUGH_PAIRS { own } else { settings.calibration };
+    for item in &mut collected.items {
+        item.tokens = calibration.correct(item.tokens);
+    }
     let frozen = freeze(&survey, &chain, input, &mut collected)?;
     let selected = turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
     let poison = Poison::of(&selected.items, input)?;
-    let gain = gain::weigh(settings, collected.first_usage, ledger.water_level, selected.tokens);
+    let gain = gain::weigh(settings, calibration, collected.first_usage, ledger.water_level, selected.tokens);
     let not_carried = not_carried(&survey, &chain, &selected.items, &selected.left_out);
     let decided = survey.decided();
     let open_tail_resend = resend_ids(&selected.left_out, input)?;
@@ -207,6 +218,8 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         open_tail_resend,
         reply_elsewhere,
         versions: survey.versions.into_iter().collect(),
+        pairs: newest(collected.pairs),
+        calibration,
         verdicts: survey.verdicts,
         not_carried,
         decided,
@@ -219,6 +232,16 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         cut_texts,
         out_of_order,
     })
+}
+
+/// From so many stretches on a conversation calibrates itself.
+const ENOUGH_PAIRS: u32 = 3;
+/// How many are kept for later plans.
+const KEPT_PAIRS: usize = 32;
+
+fn newest(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.drain(..pairs.len().saturating_sub(KEPT_PAIRS));
+    pairs
 }
 
 /// Puts the startup snapshot in front, unless an earlier rebuild did.

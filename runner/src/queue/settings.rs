@@ -31,6 +31,8 @@ pub enum Setting {
     LastOutcome,
     /// [`crate::decisions::Decided`]: what humans decided about branches, rows and places that block a rebuild.
     Decided,
+    /// Pairs of estimated and measured tokens, by which estimates are calibrated.
+    Pairs,
     /// Nothing: written and removed to see whether the disk takes it.
     Scratch,
 }
@@ -48,6 +50,7 @@ impl Setting {
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
             Self::Decided => "decided",
+            Self::Pairs => "pairs",
             Self::Scratch => "scratch",
         }
     }

@@ -7,7 +7,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::carried::{Carried, TextDigest};
-use super::dropped::{fail, walk};
+use super::dropped::fail;
+use super::paths::walk;
 use super::{Check, ProofFailure, ProofInput, lines, shapes};
 
 /// A copy that has to be found again.

@@ -11,6 +11,7 @@ mod copies;
 mod dropped;
 mod lines;
 mod noise;
+mod paths;
 mod places;
 mod row;
 mod shapes;
