@@ -3,6 +3,8 @@
 mod backup;
 mod clock;
 mod conversation;
+mod decisions;
+mod estimates;
 mod failures;
 mod forget;
 mod kept;

@@ -178,7 +178,11 @@ impl Worker<'_> {
         operation.plan_digest = Some(plan.digest());
         operation.dirty_at_prepare = Some(plan.ledger.to_json(&copy, 0, &[]));
         operation.stats = Some(json!(plan.stats));
-        let blocked = plan.blocked_reason();
+        let digest = plan.digest();
+        let given = matches!(operation.consent_for(&digest, self.clock.now()), ConsentVerdict::Given { .. });
+        // A human who was shown what speaks against this very plan may have said yes in spite of it.
+        let in_spite = given && operation.yes().is_some_and(|yes| yes.in_spite);
+        let blocked = plan.blocked_record(in_spite);
         if !blocked.is_empty() {
             return Err(Failure::because(blocked));
         }
@@ -196,6 +200,10 @@ impl Worker<'_> {
             "proof": proof,
             "root": written.root_uuid,
             "estimated_tokens": plan.gain.estimated_after,
+            "overhead_tokens": plan.gain.overhead_tokens,
+            "speech_tokens": plan.gain.speech_tokens,
+            "calibration": plan.calibration,
+            "pairs": plan.pairs,
         }));
         let new_id = new_session.to_string();
         operation.command =

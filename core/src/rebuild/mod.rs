@@ -3,6 +3,7 @@
 //! - `plan`: reads a transcript and says what would be carried, what dropped and why, and what
 //!   speaks against it. Holds spans, no speech. `items` collects, `turns` selects, `gain` weighs.
 //! - `append`: the old transcript with what was said since, for the way back.
+//! - `objections`: what speaks against it, and how a human decides about it.
 //! - `show`: the items behind the figures, one by one.
 //! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
 //! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
@@ -15,6 +16,7 @@ mod error;
 mod gain;
 mod items;
 mod json;
+mod objections;
 mod plan;
 pub mod proof;
 mod settings;

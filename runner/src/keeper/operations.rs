@@ -16,7 +16,7 @@ use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
 use crate::companion::Companion;
 use crate::facts;
-use crate::settings::{extract_rules, rebuild_settings};
+use crate::settings::{Kept, extract_rules, rebuild_settings};
 
 use super::Keeper;
 
@@ -90,14 +90,14 @@ impl Keeper {
             new_session: SessionId::generate(),
             operation,
             settings: &self.rebuild_settings()?,
-            rules: &extract_rules(config),
+            rules: &extract_rules(config, &Kept::of(&self.queue)?.decided),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
     }
 
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
-        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        let mut settings = rebuild_settings(&self.companion.config, &Kept::of(&self.queue)?);
         if self.mends_open_turn()? {
             // What frees little is worth it when nothing else lets the conversation go on.
             settings.min_gain_percent = 0;
@@ -132,8 +132,14 @@ impl Keeper {
     }
 
     /// Records a yes to the plan as it is now, or to a rollback that waits for one. `shown`: the digest of the plan that
-    /// the human saw, if one was shown.
-    pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
+    /// the human saw, if one was shown. `in_spite`: a human who was shown what speaks against it.
+    pub fn confirm(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+        in_spite: bool,
+    ) -> Result<Operation, CliError> {
         let lifetime = self.companion.config.runner.ask_expires;
         let operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
@@ -155,7 +161,9 @@ impl Keeper {
                 "the conversation has gone on since the plan was shown: look at the present one and confirm again",
             ));
         }
-        Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
+        let yes = Consent::new(&digest, by, self.now(), lifetime);
+        let yes = if in_spite { yes.in_spite() } else { yes };
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
@@ -334,6 +342,7 @@ impl Keeper {
         let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
         let settings = self.rebuild_settings()?;
+        let rules = extract_rules(config, &Kept::of(&self.queue)?.decided);
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -343,7 +352,7 @@ impl Keeper {
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
             settings: &settings,
-            rules: &extract_rules(config),
+            rules: &rules,
             own: &own,
             evidence: &evidence,
             live: &live,

@@ -32,13 +32,13 @@ impl Keeper {
             RequestKind::Request => {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
                 if arguments["confirmed"] == true {
-                    operation = self.confirm(operation.id, text("by"), None)?;
+                    operation = self.confirm(operation.id, text("by"), None, false)?;
                 }
                 Ok(shown(&operation, "registered"))
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str(), true)?.status()
                     == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
