@@ -19,6 +19,13 @@ pub fn may_be_cut(version: Option<&str>) -> bool {
     version.is_none_or(is_known)
 }
 
+/// Whether a message that is written to a run whose tool is at work is taken into the turn, with a row that tells of it:
+/// measured on both. On others it waits for its own turn.
+#[must_use]
+pub fn absorbs(version: Option<&str>) -> bool {
+    version.is_none_or(is_known)
+}
+
 /// Where a turn goes on whose only tool call has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenCall {

@@ -1,5 +1,6 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
+mod absorb;
 mod clock;
 mod conversation;
 mod failures;

@@ -55,23 +55,8 @@ impl Keeper {
         if waiting.is_empty() {
             return Ok(None);
         }
-        let blocks: Vec<_> = waiting
-            .iter()
-            .map(|message| {
-                if is_bare(message) {
-                    return json!({ "type": "text", "text": message.words });
-                }
-                let sender = Sender {
-                    source: &message.front,
-                    user: &message.sender,
-                    message_id: &message.key,
-                    at: message.at,
-                };
-                json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
-            })
-            .collect();
         let members: Vec<i64> = waiting.iter().map(|message| message.id).collect();
-        let content = serde_json::Value::Array(blocks).to_string();
+        let content = content_of(&waiting).to_string();
         Ok(self.queue.form_turn(&members, &content, self.companion.clock.now())?)
     }
 
@@ -336,6 +321,23 @@ impl Keeper {
         };
         Ok(receipt::read(Path::new(&invocation.transcript), invocation.from_offset, &invocation.row_uuid)?)
     }
+}
+
+/// The content blocks of a user message that carries these, one a message.
+pub(super) fn content_of(messages: &[Message]) -> serde_json::Value {
+    let block = |message: &Message| {
+        if is_bare(message) {
+            return json!({ "type": "text", "text": message.words });
+        }
+        let sender = Sender {
+            source: &message.front,
+            user: &message.sender,
+            message_id: &message.key,
+            at: message.at,
+        };
+        json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
+    };
+    messages.iter().map(block).collect()
 }
 
 /// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.

@@ -4,6 +4,7 @@
 //!
 //! Synchronous: the supervisor adds the waiting.
 
+mod additions;
 mod attempt;
 mod dead;
 mod emergency;

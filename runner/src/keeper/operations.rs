@@ -270,6 +270,7 @@ impl Keeper {
             return busy("is running");
         }
         match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            _ if self.holds_additions(turn.id)? => busy("has taken in what was said meanwhile"),
             None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
                 Ok(())
             }

@@ -6,6 +6,7 @@
 //! transaction is `IMMEDIATE` so that two writers queue up instead of failing half way.
 //! Whoever writes rings the [doorbell](crate::doorbell) after its commit.
 
+mod additions;
 mod inbox;
 mod outbox;
 mod requests;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use kael_core::clock::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+pub use additions::{Addition, AdditionState};
 pub use inbox::{Accepted, Message, MessageState, NewMessage};
 pub use outbox::{Reply, ReplyPart};
 pub use requests::{Request, RequestKind};

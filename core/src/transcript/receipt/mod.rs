@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::turn::Turn;
 use super::error::TranscriptError;
+use super::head::RowKind;
 use super::index::{Link, RowKey, RowNo, flag};
 use super::json::decode;
 use super::judge::{Context, Judged};
@@ -125,6 +126,8 @@ pub struct Receipt {
     pub on_live_chain: bool,
     /// The line of the message's row; not counted where the message is answered and the file long.
     pub row_line: Option<u64>,
+    /// The message was taken into a turn that ran already: it stands in an attachment and has no row of its own.
+    pub absorbed: bool,
     /// An interrupt row stands after the last row of the model's.
     pub interrupted: bool,
     /// The last API error after the message, if nothing of the model's came after it.
@@ -156,6 +159,7 @@ impl Receipt {
             first_usage: None,
             on_live_chain: false,
             row_line: None,
+            absorbed: false,
             interrupted: false,
             api_error: None,
             row: None,
@@ -292,6 +296,10 @@ fn look(
     receipt.near_root = uuid(root, &mut rows)?;
     receipt.row = uuid(Some(ours), &mut rows)?;
     receipt.on_live_chain = on_live_chain;
+    receipt.absorbed = match survey.index.get(ours).copied() {
+        Some(entry) => rows.read(&entry)?.1.kind == RowKind::Attachment,
+        None => false,
+    };
     receipt.row_line = survey.index.get(ours).map(super::index::Entry::line);
     Ok(Some(receipt))
 }

@@ -206,6 +206,7 @@ fn an_absorbed_message_is_found_by_the_uuid_that_was_sent() {
                              "source_uuid": "sent-7", "commandMode": "prompt"}));
     script.says("Done, in a hurry.");
     let receipt = of(&script, "sent-7");
+    assert!(receipt.absorbed && receipt.on_live_chain);
     assert_eq!((receipt.after, receipt.replies.len()), (After::Answered, 1));
 }
 
