@@ -80,7 +80,7 @@ fn a_tool_that_was_cut_short_is_not_run_again_by_us_and_the_model_is_told() {
         runner.signal(Signal::KILL);
         runner.wait(PATIENCE);
         for pid in companion.world.sandbox.survivors() {
-            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
+            rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
         }
         let runner = companion.start();
         let reply = companion.run(&["send", "--wait", "--key", "slow", "do it slowly"]).expect_code(0);

@@ -116,7 +116,7 @@ impl Keeper {
                 )));
             }
             After::ToolsFinished { last_result_row } => {
-                go_on(last_result_row.clone(), notes::tools_finished())
+                go_on(behind(&receipt, last_result_row, version), notes::tools_finished())
             }
             After::ToolOpen { row, tool, last_result_row } => {
                 match self.companion.config.runner.interrupted_tool {
@@ -128,7 +128,7 @@ impl Keeper {
                 }
                 tracing::warn!(turn = turn.id, %tool, "the process ended while a tool ran: the model is told to check");
                 let at = match (last_result_row, versions::open_call(version)) {
-                    (Some(result), _) => result.clone(),
+                    (Some(result), _) => behind(&receipt, result, version),
                     (None, OpenCall::AtCall) => row.clone(),
                     (None, OpenCall::AtMessage) => sent.row_uuid.clone(),
                 };
@@ -343,6 +343,13 @@ pub(super) fn content_of(messages: &[Message]) -> serde_json::Value {
 /// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
 fn is_bare(message: &Message) -> bool {
     message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
+}
+
+/// Where a turn goes on behind its last result. A message that was taken into it there stays in front of the model where
+/// that is possible: 2.1.332 sends it along with the result in any case.
+fn behind(receipt: &Receipt, last_result_row: &str, version: Option<&str>) -> String {
+    let absorbed = receipt.absorbed_row.as_ref().filter(|_| versions::goes_on_at_attachment(version));
+    absorbed.map_or(last_result_row, String::as_str).to_owned()
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {

@@ -68,7 +68,9 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
         (None, None) => Session::create(&project, &cwd, uuid::Uuid::new_v4().to_string()),
     };
     if let Some(at) = &args.resume_at {
-        if session.row(at).is_none_or(|row| row["type"] != "assistant" && row["type"] != "user") {
+        if session.row(at).is_none_or(|row| {
+            row["type"] != "assistant" && row["type"] != "user" && row["type"] != "attachment"
+        }) {
             return Ok(refuse(&out, &session.id, &format!("No message found with message.uuid of: {at}")));
         }
         session.leaf = Some(at.clone());

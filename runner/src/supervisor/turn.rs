@@ -24,6 +24,7 @@ impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
     pub(super) async fn turn(&mut self) -> Result<(), CliError> {
         let Some(turn) = self.keeper.open_or_form_turn()? else { return Ok(()) };
+        self.learn_version();
         let settled = match self.keeper.next_attempt(&turn)? {
             Next::Run(mut invocation) => {
                 self.keeper.step_over_the_dead(&mut invocation)?;
@@ -34,6 +35,15 @@ impl Supervisor {
         };
         self.after_attempt(turn.id, settled)?;
         self.after_additions(None)
+    }
+
+    /// Which version runs decides how a turn goes on. One that cannot be asked is reported by the attempt.
+    fn learn_version(&mut self) {
+        let Ok(binary) = self.binary() else { return };
+        let environment =
+            command::environment_of(&self.keeper.companion.config.claude, InvocationId::generate());
+        let version = self.versions.version(&binary, &environment, REMOVED);
+        self.keeper.note_version(version.as_deref());
     }
 
     async fn attempt(&mut self, invocation: &Invocation) -> Result<(), CliError> {
@@ -149,8 +159,6 @@ impl Supervisor {
     async fn invoke(&mut self, binary: &Path, invocation: &Invocation) -> Result<Ended, CliError> {
         let config = self.keeper.companion.config.clone();
         let environment = command::environment(&config.claude, invocation);
-        let version = self.versions.version(binary, &environment, REMOVED);
-        self.keeper.note_version(version.as_deref());
         let attached = self.hub.attached() > 0;
         let spec = Spec {
             binary: binary.to_owned(),

@@ -211,6 +211,22 @@ fn an_absorbed_message_is_found_by_the_uuid_that_was_sent() {
 }
 
 #[test]
+fn a_turn_that_took_a_message_in_goes_on_behind_it() {
+    let (mut script, _) = seeded();
+    let ours = script.human("list");
+    script.calls("Bash", json!({"command": "ls"}));
+    script.result("Bash", json!("kite.txt"), false);
+    let queued = json!({"type": "queued_command", "prompt": [{"type": "text", "text": "hurry"}],
+                        "source_uuid": "sent-7", "commandMode": "prompt"});
+    script.attachment(queued);
+    let receipt = of(&script, &ours);
+    assert!(matches!(receipt.after, After::ToolsFinished { .. }) && receipt.absorbed_row.is_some());
+    script.calls("Read", json!({"file_path": "kite.txt"}));
+    script.result("Read", json!("red"), false);
+    assert_eq!(of(&script, &ours).absorbed_row, None, "it stands in front of the last result");
+}
+
+#[test]
 fn a_merged_message_is_found_by_its_own_uuid() {
     let (mut script, _) = seeded();
     script.user(json!("q1\nq2"), json!({"promptSource": "sdk", "mergedSendUuids": ["sent-1"]}));

@@ -23,6 +23,8 @@ pub(super) struct Turn {
     done: HashSet<RowKey>,
     /// The last row with a result, in file order.
     last_result_row: Option<String>,
+    /// A message that was absorbed behind it.
+    absorbed_row: Option<String>,
     /// The last row of the model's finished its message.
     finished: bool,
     interrupted: bool,
@@ -55,6 +57,10 @@ impl Turn {
                 self.assistant(row, head, judged);
                 true
             }
+            RowKind::Attachment if judged.says(Role::Human) => {
+                self.absorbed_row = head.uuid.map(|id| decode(id.of(row)).text.into_owned());
+                true
+            }
             _ => true,
         }
     }
@@ -69,6 +75,7 @@ impl Turn {
             if let Some(id) = block.id.filter(|_| !made_up) {
                 self.done.insert(RowKey::of(id.of(row)));
                 self.last_result_row = head.uuid.map(|id| decode(id.of(row)).text.into_owned());
+                self.absorbed_row = None;
             }
         }
         if judged.parts.iter().any(|part| part.rule == Rule::Interrupt) {
@@ -161,6 +168,7 @@ impl Turn {
         Receipt {
             after,
             replies: self.replies,
+            absorbed_row: self.absorbed_row,
             usage: self.usage,
             first_usage: self.first_usage,
             interrupted: self.interrupted,
