@@ -56,7 +56,7 @@ impl Companion {
     /// Opens the queue, creating it where it is missing.
     pub fn queue(&self) -> Result<Queue, CliError> {
         self.create_folders()?;
-        Ok(Queue::open(&self.config.state_dir)?)
+        Ok(Queue::open_on(&self.config.state_dir, &self.disk)?)
     }
 
     /// Opens the operations.

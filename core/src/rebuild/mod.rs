@@ -4,6 +4,7 @@
 //!   speaks against it. Holds spans, no speech. `items` collects, `turns` selects, `gain` weighs.
 //! - `show`: the items behind the figures, one by one.
 //! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
+//! - `repair`: a copy with every row kept but a failed tail.
 //! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
 //!   `transcript::chain`, `forks`, `judge` and `speech`.
 
@@ -15,6 +16,7 @@ mod items;
 mod json;
 mod plan;
 pub mod proof;
+mod repair;
 mod settings;
 mod show;
 #[cfg(test)]
@@ -29,5 +31,6 @@ pub use gain::Gain;
 pub use items::PlannedItem;
 pub use plan::{DropCount, Plan, PlanStats, plan};
 pub use proof::{Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove};
+pub use repair::{RepairCut, RepairInput, Repaired, prove_repair, write_repair};
 pub use settings::{CarryOverflow, DEFAULT_POISON, PlanInput, RebuildSettings};
 pub use show::{Show, Shown, show};

@@ -127,7 +127,7 @@ pub fn make(
 }
 
 fn write(plan: &Plan, source: &Path, path: &Path) -> Result<String, CliError> {
-    rebuild::write_candidate(plan, source, path)?;
+    rebuild::write_candidate(&kael_core::disk::Disk::real(), plan, source, path)?;
     Ok(path.display().to_string())
 }
 

@@ -13,6 +13,7 @@ mod measure;
 mod operations;
 mod outcome;
 mod perform;
+mod repair;
 mod settle;
 
 use std::path::PathBuf;

@@ -207,8 +207,13 @@ impl Keeper {
 
     /// Makes the proved candidate current.
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
-        let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
+        self.activate_proved(id)
+    }
+
+    /// The same where it is known that the open turn loses nothing by it.
+    pub(super) fn activate_proved(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
         let switched =
             self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
         match switched {
@@ -296,7 +301,10 @@ impl Keeper {
         result
     }
 
-    fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    pub(super) fn with_worker<T>(
+        &self,
+        work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let companion = &self.companion;
         let config = &companion.config;
         let own = facts::own_rows(&self.queue)?;
@@ -366,6 +374,11 @@ impl Keeper {
             told.push(format!("operation {id}: {line}"));
         }
         for id in redo {
+            if self.store.load(id)?.kind == Kind::Repair
+                && self.store.load(id)?.status() != Status::RollbackScheduled
+            {
+                continue;
+            }
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {
                 Status::RollbackScheduled => outcome_line(&self.finish_rollback(self.store.load(id)?)?),
@@ -373,6 +386,7 @@ impl Keeper {
             };
             told.push(format!("operation {id}: {line}"));
         }
+        self.end_broken_repairs()?;
         Ok(told)
     }
 
@@ -423,6 +437,12 @@ pub fn question_line(operation: &Operation) -> String {
 pub fn outcome_line(operation: &Operation) -> String {
     match operation.state() {
         OpState::Activated(activation) => {
+            if operation.kind == Kind::Repair {
+                return format!(
+                    "the session was repaired: every row kept but a failed tail; the next turn resumes {}",
+                    activation.candidate.session
+                );
+            }
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(
                 "the session was rebuilt: {} turns carried, proved; the next turn resumes {}",

@@ -128,6 +128,8 @@ pub struct Receipt {
     pub row_line: Option<u64>,
     /// The message was taken into a turn that ran already: it stands in an attachment and has no row of its own.
     pub absorbed: bool,
+    /// A row of ours closes the turn, though nothing answered it: the next message begins another one.
+    pub closed: bool,
     /// The uuid of the row of another message that was taken into this one's turn, behind the last result of a tool.
     pub absorbed_row: Option<String>,
     /// An interrupt row stands after the last row of the model's.
@@ -162,6 +164,7 @@ impl Receipt {
             on_live_chain: false,
             row_line: None,
             absorbed: false,
+            closed: false,
             absorbed_row: None,
             interrupted: false,
             api_error: None,

@@ -25,6 +25,8 @@ pub(super) struct Turn {
     last_result_row: Option<String>,
     /// A message that was absorbed behind it.
     absorbed_row: Option<String>,
+    /// Our marker of an open tail stands behind it.
+    closed: bool,
     /// The last row of the model's finished its message.
     finished: bool,
     interrupted: bool,
@@ -105,6 +107,7 @@ impl Turn {
         // In a candidate stand only turns that were resolved before it was made; its rows have no
         // `stop_reason`, and a message that nobody answered has our marker behind it.
         if head.kael.is_some_and(|kael| Head::is(kael.kind, row, "open_tail")) {
+            self.closed = true;
             return;
         }
         self.api_error = None;
@@ -169,6 +172,7 @@ impl Turn {
             after,
             replies: self.replies,
             absorbed_row: self.absorbed_row,
+            closed: self.closed,
             usage: self.usage,
             first_usage: self.first_usage,
             interrupted: self.interrupted,
