@@ -10,5 +10,7 @@ mod mcp;
 mod operations;
 mod outcomes;
 mod queue;
+mod repair;
 mod storage;
 mod tools;
+mod walk;

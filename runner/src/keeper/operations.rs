@@ -1,5 +1,7 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
+use std::time::{Duration, Instant};
+
 use kael_core::clock::Timestamp;
 use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
@@ -414,7 +416,14 @@ struct LiveOn<'a> {
 
 impl LiveProcesses for LiveOn<'_> {
     fn holder(&self, session: SessionId) -> Option<String> {
-        let pids = live::processes_on(session, self.project_dir, &[]);
+        let look = || live::processes_on(session, self.project_dir, &[]);
+        let mut pids = look();
+        // One that is being killed is there for a moment longer.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !pids.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            pids = look();
+        }
         (!pids.is_empty()).then(|| {
             let list: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("a claude process ({})", list.join(", "))
