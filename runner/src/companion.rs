@@ -57,7 +57,7 @@ impl Companion {
     /// alone: two folders of the same name have the same state folder, unless they are told otherwise.
     pub fn queue(&self) -> Result<Queue, CliError> {
         self.create_folders()?;
-        let mut queue = Queue::open(&self.config.state_dir)?;
+        let mut queue = Queue::open_on(&self.config.state_dir, &self.disk)?;
         let own = home(&self.config);
         let owner: Option<PathBuf> = queue.get(Setting::Home)?;
         match owner {

@@ -1,6 +1,7 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
 mod backup;
+mod absorb;
 mod clock;
 mod conversation;
 mod decisions;
@@ -14,6 +15,8 @@ mod mcp;
 mod operations;
 mod outcomes;
 mod queue;
+mod repair;
 mod storage;
 mod tools;
 mod way_back;
+mod walk;

@@ -6,6 +6,7 @@
 //! - `objections`: what speaks against it, and how a human decides about it.
 //! - `show`: the items behind the figures, one by one.
 //! - `candidate`: writes the plan's items as the new session's rows. `words` forms their texts.
+//! - `repair`: a copy with every row kept but a failed tail.
 //! - `proof`: reads source and candidate from disk again. Its dropped side imports nothing from
 //!   `transcript::chain`, `forks`, `judge` and `speech`.
 
@@ -19,6 +20,7 @@ mod json;
 mod objections;
 mod plan;
 pub mod proof;
+mod repair;
 mod settings;
 mod show;
 #[cfg(test)]
@@ -37,5 +39,6 @@ pub use proof::{
     AppendedInput, Evidence, Proof, ProofFailure, ProofInput, ReceivedEvidence, SentEvidence, prove,
     prove_appended,
 };
+pub use repair::{RepairCut, RepairInput, Repaired, prove_repair, write_repair};
 pub use settings::{CarryOverflow, DEFAULT_POISON, PlanInput, RebuildSettings};
 pub use show::{Show, Shown, show};

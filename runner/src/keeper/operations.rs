@@ -1,5 +1,7 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
+use std::time::{Duration, Instant};
+
 use kael_core::clock::Timestamp;
 use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
@@ -226,8 +228,13 @@ impl Keeper {
 
     /// Makes the proved candidate current.
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
-        let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
+        self.activate_proved(id)
+    }
+
+    /// The same where it is known that the open turn loses nothing by it.
+    pub(super) fn activate_proved(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
         let switched =
             self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
         match switched {
@@ -306,6 +313,7 @@ impl Keeper {
             return busy("is running");
         }
         match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            _ if self.holds_additions(turn.id)? => busy("has taken in what was said meanwhile"),
             None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
                 Ok(())
             }
@@ -331,7 +339,10 @@ impl Keeper {
         result
     }
 
-    fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    pub(super) fn with_worker<T>(
+        &self,
+        work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let companion = &self.companion;
         let config = &companion.config;
         let own = facts::own_rows(&self.queue)?;
@@ -402,6 +413,11 @@ impl Keeper {
             told.push(format!("operation {id}: {line}"));
         }
         for id in redo {
+            if self.store.load(id)?.kind == Kind::Repair
+                && self.store.load(id)?.status() != Status::RollbackScheduled
+            {
+                continue;
+            }
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {
                 Status::RollbackScheduled => outcome_line(&self.finish_rollback(self.store.load(id)?)?),
@@ -409,6 +425,7 @@ impl Keeper {
             };
             told.push(format!("operation {id}: {line}"));
         }
+        self.end_broken_repairs()?;
         Ok(told)
     }
 
@@ -464,7 +481,14 @@ struct LiveOn<'a> {
 
 impl LiveProcesses for LiveOn<'_> {
     fn holder(&self, session: SessionId) -> Option<String> {
-        let pids = live::processes_on(session, self.project_dir, &[]);
+        let look = || live::processes_on(session, self.project_dir, &[]);
+        let mut pids = look();
+        // One that is being killed is there for a moment longer.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !pids.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            pids = look();
+        }
         (!pids.is_empty()).then(|| {
             let list: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("a claude process ({})", list.join(", "))
@@ -496,6 +520,12 @@ pub fn outcome_line(operation: &Operation) -> String {
             activation.candidate.session
         ),
         OpState::Activated(activation) => {
+            if operation.kind == Kind::Repair {
+                return format!(
+                    "the session was repaired: every row kept but a failed tail; the next turn resumes {}",
+                    activation.candidate.session
+                );
+            }
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(
                 "the session was rebuilt: {} turns carried, proved; the next turn resumes {}",

@@ -188,6 +188,7 @@ impl Keeper {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
         self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
+        self.settle_additions(None)?;
         self.queue.clear(Setting::Hold)?;
         self.queue.clear(Setting::NextRetry)?;
         Ok(json!({

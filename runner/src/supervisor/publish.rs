@@ -124,6 +124,7 @@ impl Supervisor {
             | StreamEvent::ApiError { .. }
             | StreamEvent::Replay { .. }
             | StreamEvent::Text
+            | StreamEvent::ToolDone
             | StreamEvent::Result(_)
             | StreamEvent::Other => {}
         }
