@@ -8,6 +8,7 @@ mod additions;
 mod attempt;
 mod dead;
 mod emergency;
+mod footing;
 mod limits;
 mod measure;
 mod operations;
