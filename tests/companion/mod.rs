@@ -8,6 +8,7 @@ mod failures;
 mod kills;
 mod logs;
 mod mcp;
+mod memory;
 mod operations;
 mod outcomes;
 mod queue;
