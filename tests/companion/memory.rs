@@ -93,7 +93,7 @@ fn a_large_transcript_is_planned_written_and_proved_in_bounded_memory() {
 #[test]
 fn long_work_shows_on_a_terminal_how_far_it_is_and_nowhere_else() {
     let companion = Companion::new(Subject::StandIn, "", "min_gain_percent = 0");
-    let (path, _) = large(&companion, 12_000);
+    let (path, _) = large(&companion, 24_000);
     let words = ["dirty", "--transcript", path.to_str().unwrap()];
     let silent = companion.run(&words).expect_code(0);
     assert_eq!(silent.stderr, "", "no terminal, no sign");
