@@ -212,7 +212,7 @@ fn full_rebuild(path: &Path) -> Outcome<Vec<(&'static str, Duration)>> {
         return Err(format!("blocked: {}", plan.blocked_reason()).into());
     }
     step("plan");
-    let file = rebuild::write_candidate(&plan, &copy, &candidate)?;
+    let file = rebuild::write_candidate(&Disk::real(), &plan, &copy, &candidate)?;
     step("candidate (write, sync)");
     let evidence = Evidence::default();
     rebuild::prove(&ProofInput {

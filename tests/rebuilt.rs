@@ -105,7 +105,7 @@ fn resumes(
     assert!(!plan.is_hard_blocked(), "{}", plan.blocked_reason());
     let path = world.sandbox.transcript(&session.to_string());
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let file = rebuild::write_candidate(&plan, source, &path).unwrap();
+    let file = rebuild::write_candidate(&kael_core::disk::Disk::real(), &plan, source, &path).unwrap();
     let evidence = Evidence::default();
     let proof =
         ProofInput { plan: &plan, source, candidate: &path, candidate_file: &file, evidence: &evidence };

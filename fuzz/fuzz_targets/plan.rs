@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
     if planned.is_hard_blocked() {
         return;
     }
-    let file = rebuild::write_candidate(&planned, &source, &first).unwrap();
+    let file = rebuild::write_candidate(&kael_core::disk::Disk::real(), &planned, &source, &first).unwrap();
     let again = plan(&first, "ca0d1da7-0000-4000-8000-000000000003");
     assert_eq!(again.items.len() as u64, file.rows, "every row of a candidate is carried again");
 });

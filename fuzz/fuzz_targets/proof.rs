@@ -32,7 +32,7 @@ fuzz_target!(|input: (usize, u8, &[u8])| {
         accept_damage: None,
     })
     .unwrap();
-    let file = rebuild::write_candidate(&plan, &source, &candidate).unwrap();
+    let file = rebuild::write_candidate(&kael_core::disk::Disk::real(), &plan, &source, &candidate).unwrap();
     let evidence = Evidence::default();
     let prove = |file: &CandidateFile| {
         rebuild::prove(&ProofInput {

@@ -1,10 +1,14 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
+mod backup;
+mod absorb;
 mod clock;
 mod conversation;
 mod decisions;
 mod estimates;
 mod failures;
+mod forget;
+mod kept;
 mod kills;
 mod logs;
 mod mcp;
@@ -12,5 +16,8 @@ mod memory;
 mod operations;
 mod outcomes;
 mod queue;
+mod repair;
 mod storage;
 mod tools;
+mod way_back;
+mod walk;

@@ -31,6 +31,7 @@ mod request;
 mod state;
 mod status;
 mod store;
+mod way_back;
 mod worker;
 
 pub use consent::{Consent, ConsentVerdict};
@@ -40,7 +41,7 @@ pub use request::{NewOperation, Requested};
 pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState};
 pub use status::{Reason, Status};
 pub use store::{Listing, OpStore, StoreError, StoreGuard, Unreadable};
-pub use worker::{Worker, WorkerError};
+pub use worker::{Repair, Worker, WorkerError};
 
 #[cfg(test)]
 mod tests;

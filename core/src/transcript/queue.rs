@@ -130,7 +130,11 @@ impl Queue {
     /// Takes the entry an operation is about: the one with its text, else the oldest.
     fn take(&mut self, text: Option<&str>, absorbed: bool) -> Option<Step> {
         let key = text.map(text_key);
-        let named = key.and_then(|key| self.waiting.iter().position(|entry| entry.text == Some(key)));
+        let named = match key {
+            Some(key) => self.waiting.iter().position(|entry| entry.text == Some(key)),
+            // 2.1.199 writes the row of an absorbed message first, then that it was taken.
+            None => self.waiting.iter().position(|entry| absorbed && entry.shown && entry.text.is_none()),
+        };
         let entry = self.waiting.remove(named.unwrap_or(0)).filter(|entry| entry.human && !entry.shown)?;
         self.taken.push(Entry { absorbed, ..entry });
         entry.text.map(|_| Step::Taken(entry.number))
@@ -164,6 +168,11 @@ impl Queue {
             if queued { entry.absorbed && entry.text.is_none() } else { begins && !entry.absorbed }
         }) {
             number = Some(self.taken.remove(at).number);
+        } else if queued
+            && let Some(entry) =
+                self.waiting.iter_mut().find(|entry| entry.human && !entry.shown && entry.text.is_none())
+        {
+            entry.shown = true;
         }
         if begins {
             for entry in self.waiting.iter_mut().filter(|entry| number.is_none_or(|n| n > entry.number)) {

@@ -178,7 +178,7 @@ struct Written {
 
 /// Writes a candidate and proves it; one that cannot be proved is not left behind.
 fn write(companion: &Companion, plan: &Plan, source: &Path, path: &Path) -> Result<Written, CliError> {
-    let file = rebuild::write_candidate(plan, source, path)?;
+    let file = rebuild::write_candidate(&companion.disk, plan, source, path)?;
     let evidence = match companion.pointer.read()?.session() {
         Some(session) if session == plan.source_session => {
             facts::evidence(&companion.queue()?, &companion.store()?, session)?

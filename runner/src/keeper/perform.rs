@@ -69,7 +69,10 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id, "a human")?;
+                let operation = match arguments["carry_new_turns"] == true {
+                    true => self.carry_back(id, "a human")?,
+                    false => self.roll_back(id, "a human")?,
+                };
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -83,6 +86,11 @@ impl Keeper {
                 let operation = self.store.lock()?.clear_conflict(id, text("by"), self.now())?;
                 Ok(shown(&operation, "the conflict is cleared; policies may ask for rebuilds again"))
             }
+            RequestKind::Gc => {
+                let limits = serde_json::from_value(arguments["limits"].clone()).unwrap_or_default();
+                Ok(super::report_json(&self.clear_away(limits)?, false))
+            }
+            RequestKind::PutBack => self.put_back(arguments["session"].as_str()),
             RequestKind::Retry => self.retry(),
             RequestKind::Skip => self.skip(),
             RequestKind::Pause | RequestKind::Continue => {
@@ -180,6 +188,7 @@ impl Keeper {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
         self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
+        self.settle_additions(None)?;
         self.queue.clear(Setting::Hold)?;
         self.queue.clear(Setting::NextRetry)?;
         Ok(json!({

@@ -29,6 +29,8 @@ pub enum Setting {
     NextRetry,
     /// [`LastOutcome`]: how the last run ended.
     LastOutcome,
+    /// The folder of the companion whose queue this is.
+    Home,
     /// [`crate::decisions::Decided`]: what humans decided about branches, rows and places that block a rebuild.
     Decided,
     /// Pairs of estimated and measured tokens, by which estimates are calibrated.
@@ -49,6 +51,7 @@ impl Setting {
             Self::Told => "told",
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
+            Self::Home => "home",
             Self::Decided => "decided",
             Self::Pairs => "pairs",
             Self::Scratch => "scratch",

@@ -72,7 +72,7 @@ impl Ask {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = fixture.beside(&format!("candidate-{number}.jsonl"));
-        let file = write_candidate(&plan, &fixture.path, &path).unwrap();
+        let file = write_candidate(&crate::disk::Disk::real(), &plan, &fixture.path, &path).unwrap();
         let proof = prove(&ProofInput {
             plan: &plan,
             source: &fixture.path,

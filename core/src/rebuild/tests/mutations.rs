@@ -98,7 +98,7 @@ fn misjudged(script: &Script, evidence: &Evidence, change: impl Fn(&mut Plan)) -
     let mut plan = ask.plan(&fixture.path);
     change(&mut plan);
     let path = fixture.beside("candidate.jsonl");
-    let file = write_candidate(&plan, &fixture.path, &path).unwrap();
+    let file = write_candidate(&crate::disk::Disk::real(), &plan, &fixture.path, &path).unwrap();
     let proof = prove(&ProofInput {
         plan: &plan,
         source: &fixture.path,

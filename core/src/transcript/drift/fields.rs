@@ -90,6 +90,9 @@ pub const FIELDS: &[KnownField] = &[
     field("attachment", "attachment.prompt.*.cache_control", API),
     field("queue-operation", "operation", SINCE_2_0),
     field("queue-operation", "reason", NEWEST),
+    // The uuid an absorbed message was sent under, and the CLI's own number for it.
+    field("queue-operation", "commandUuid", NEWEST),
+    field("queue-operation", "deliveryId", NEWEST),
 ];
 
 /// Whether text at a path of a row type is known.
