@@ -1,7 +1,7 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
-mod backup;
 mod absorb;
+mod backup;
 mod clock;
 mod conversation;
 mod decisions;
@@ -19,5 +19,5 @@ mod queue;
 mod repair;
 mod storage;
 mod tools;
-mod way_back;
 mod walk;
+mod way_back;
