@@ -7,7 +7,7 @@
 //! KAEL_BENCH_MB=10,100,1000 cargo bench -p kael-core --bench rebuild
 //! ```
 //!
-//! Each figure is the best of three. Memory is the peak of a process of its own.
+//! Each figure is the best of several rounds. Memory is the peak of a process of its own.
 
 use std::error::Error;
 use std::fs::File;
@@ -56,33 +56,29 @@ fn one_size(folder: &Path, megabytes: u64) -> Outcome<()> {
     println!("== {megabytes} MB: {size} bytes, {rows} rows");
     hash_pass(&path)?; // into the page cache
 
-    let limit = best(|| {
-        let begin = Instant::now();
-        hash_pass(&path)?;
-        let copy = folder.join("copy");
-        std::fs::copy(&path, &copy)?;
-        File::open(&copy)?.sync_all()?;
-        let took = begin.elapsed();
-        std::fs::remove_file(&copy)?;
-        Ok(took)
-    })?;
+    // In turns, so that what else the machine does meets all of them; the best of each counts.
+    let (mut limit, mut shell, mut whole) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let (mut steps, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let bound = limit_of(&path, folder)?;
+        let now = full_rebuild(&path)?;
+        let took: Duration = now.iter().map(|(_, took)| *took).sum();
+        ratios.push(took.as_secs_f64() / bound.as_secs_f64());
+        limit = limit.min(bound);
+        shell = shell.min(shell_of(&path, folder)?);
+        if took < whole {
+            (whole, steps) = (took, now);
+        }
+    }
+    ratios.sort_by(f64::total_cmp);
     say("limit: sha2, cp, sync", limit, None);
-    let shell = best(|| {
-        let copy = folder.join("copy");
-        let begin = Instant::now();
-        let script = "sha256sum \"$1\" >/dev/null && cp \"$1\" \"$2\" && sync \"$2\"";
-        Command::new("sh").args(["-c", script, "sh"]).args([&path, &copy]).status()?;
-        let took = begin.elapsed();
-        std::fs::remove_file(&copy)?;
-        Ok(took)
-    })?;
     say("sha256sum; cp; sync", shell, Some(limit));
-    let mut steps = Vec::new();
-    let whole = best(|| {
-        steps = full_rebuild(&path)?;
-        Ok(steps.iter().map(|(_, took)| *took).sum())
-    })?;
     say("full rebuild", whole, Some(limit));
+    println!(
+        "{:<34} {:>10.2}   median of {ROUNDS} rounds",
+        "  times the limit of its round",
+        ratios[ROUNDS / 2]
+    );
     for (step, took) in steps {
         say(&format!("  {step}"), took, None);
     }
@@ -115,6 +111,31 @@ fn one_size(folder: &Path, megabytes: u64) -> Outcome<()> {
     }
     std::fs::remove_file(&path)?;
     Ok(())
+}
+
+/// How often everything is measured.
+const ROUNDS: usize = 5;
+
+/// What must be done anyway: one pass of SHA-256, a copy, a sync.
+fn limit_of(path: &Path, folder: &Path) -> Outcome<Duration> {
+    let begin = Instant::now();
+    hash_pass(path)?;
+    let copy = folder.join("copy");
+    std::fs::copy(path, &copy)?;
+    File::open(&copy)?.sync_all()?;
+    let took = begin.elapsed();
+    std::fs::remove_file(&copy)?;
+    Ok(took)
+}
+
+fn shell_of(path: &Path, folder: &Path) -> Outcome<Duration> {
+    let copy = folder.join("copy");
+    let begin = Instant::now();
+    let script = "sha256sum \"$1\" >/dev/null && cp \"$1\" \"$2\" && sync \"$2\"";
+    Command::new("sh").args(["-c", script, "sh"]).args([path, &copy]).status()?;
+    let took = begin.elapsed();
+    std::fs::remove_file(&copy)?;
+    Ok(took)
 }
 
 /// A file with one line of 20 MB in it.

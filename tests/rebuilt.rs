@@ -6,7 +6,7 @@ use std::path::Path;
 
 use kael_core::ids::SessionId;
 use kael_core::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
-use kael_core::transcript::{ExtractRules, OwnRows};
+use kael_core::transcript::{ExtractRules, OffChain, OwnRows, drift};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -168,7 +168,19 @@ fn everything() -> Source {
     source.row(json!({"type": "attachment", "attachment":
         {"type": "queued_command", "prompt": "steer words", "commandMode": "prompt"}}));
     source.tool("ExitPlanMode", json!({"plan": "1. fold\n2. 飞"}), json!("ok"), json!({}));
+    source.row(json!({"type": "system", "subtype": "local_command", "content": "/nosuch command of theirs"}));
     source.says("done");
+    source.tool(
+        "AskUserQuestion",
+        json!({}),
+        json!("User has answered your questions: \"Which?\"=\"الأحمر\". You can now continue with the user's answers in mind."),
+        json!({}),
+    );
+    source.user(
+        json!("<channel source=\"telegram\" chat_id=\"1\">\n还在吗？\n</channel>"),
+        json!({"isMeta": true}),
+    );
+    source.tool("mcp__my-companion__reply", json!({"text": " in the chat "}), json!("ok"), json!({}));
     source
 }
 
@@ -181,7 +193,7 @@ fn every_fixture(subject: Subject) {
     let path = at("everything");
     everything().write(&path);
     let carried = resumes(&world, &path, &own, |_| ());
-    assert_eq!(carried.len(), 14, "{carried:#?}");
+    assert_eq!(carried.len(), 18, "{carried:#?}");
 
     // Stamped, and with an unanswered message at the end.
     let mut source = everything();
@@ -222,6 +234,68 @@ fn every_fixture(subject: Subject) {
     let carried = resumes(&world, &path, &own, |_| ());
     assert_eq!(carried.last().unwrap(), "A:a whole answer");
     assert_eq!(carried.len(), 7);
+
+    // A branch that a human decided to carry, a summary whose words are gone, and the owner's limit.
+    let mut source = Source::new();
+    source.row(json!({"type": "system", "subtype": "compact_boundary"}));
+    source.user(json!("This session is being continued"), json!({"isCompactSummary": true}));
+    source.human(&"a long question, 很长的问题. ".repeat(60));
+    let answer = source.says("yes");
+    source.human("words of the other branch");
+    source.says("blue");
+    source.tip = json!(answer);
+    source.human("words of this branch");
+    source.says("white");
+    let path = at("decided");
+    source.write(&path);
+    let carried = resumes(&world, &path, &own, |settings| {
+        settings.off_chain = OffChain::Carry;
+        settings.max_event_chars = 500;
+    });
+    assert!(carried[0].starts_with("U:[summary by the CLI"), "{carried:#?}");
+    assert!(carried[1].ends_with("characters cut by max_event_chars ...]"), "{carried:#?}");
+    assert_eq!(carried.len(), 7, "{carried:#?}");
+
+    // Everything that versions of the CLI wrote themselves, from 1.0.128 to the newest.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/transcripts");
+    let mut samples: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    samples.sort();
+    for path in samples.into_iter().filter(|path| path.extension().is_some_and(|e| e == "jsonl")) {
+        if path.to_string_lossy().contains(".agent.") {
+            continue; // a subagent's: nobody said anything
+        }
+        assert!(!resumes(&world, &path, &own, |settings| settings.off_chain = OffChain::Carry).is_empty());
+    }
+}
+
+/// The README's table of supported versions names those that the tests above run on, and no other.
+#[test]
+fn the_readme_lists_the_versions_that_are_checked() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let pinned = std::fs::read_to_string(root.join("tests/claude-versions.txt")).unwrap();
+    let pinned: Vec<&str> = pinned
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    for page in ["README.md", "README.zh-CN.md"] {
+        let readme = std::fs::read_to_string(root.join(page)).unwrap();
+        let rows: Vec<(String, bool)> = readme
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+            .filter(|(version, _)| version.split('.').count() == 3 && version.starts_with(char::is_numeric))
+            .map(|(version, rest)| (version.to_owned(), rest.trim_start().starts_with('✓')))
+            .collect();
+        let resumed: Vec<&str> =
+            rows.iter().filter(|(_, resumed)| *resumed).map(|(version, _)| version.as_str()).collect();
+        assert_eq!(resumed, pinned, "{page}");
+        let mut known: Vec<&str> = drift::CHECKED_VERSIONS.to_vec();
+        known.reverse();
+        assert_eq!(rows.iter().map(|(version, _)| version.as_str()).collect::<Vec<_>>(), known, "{page}");
+        let mut measured = kael_runner::versions::KNOWN.to_vec();
+        measured.reverse();
+        assert_eq!(measured, pinned);
+    }
 }
 
 #[test]

@@ -67,6 +67,11 @@ impl Script {
         id
     }
 
+    /// What the next row hangs on.
+    pub(crate) fn tip(&self) -> Option<String> {
+        self.tip.clone()
+    }
+
     /// The next row hangs on this one.
     pub(crate) fn on(&mut self, parent: &str) -> &mut Self {
         self.tip = Some(parent.to_owned());

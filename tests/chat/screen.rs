@@ -204,9 +204,11 @@ fn the_demo_goes_on_in_the_same_chat() {
     let pane = Pane::open(&companion, &["demo", "--fast", "--chat"], 90, 30);
     pane.wait_for("the chat", |screen| screen.contains("told me 7 things") && at_rest(screen));
     pane.type_in("what was the first thing I said?").press(&["Enter"]);
-    pane.wait_for("the reply", |screen| {
-        screen.matches("red kite with a long tail").count() > 2 && at_rest(screen)
-    });
+    let replied = |screen: &str| {
+        let after = screen.split_once("› what was the first").map_or("", |(_, after)| after);
+        after.contains("red kite with a long tail")
+    };
+    pane.wait_for("the reply", |screen| replied(screen) && at_rest(screen));
     pane.type_in("/help").press(&["Enter"]);
     // The help itself says what Ctrl-C stops.
     pane.wait_for("the chat's help", |screen| screen.contains("/rebuild") && screen.ends_with('›'));

@@ -12,6 +12,7 @@ mod kept;
 mod kills;
 mod logs;
 mod mcp;
+mod memory;
 mod operations;
 mod outcomes;
 mod queue;

@@ -113,6 +113,9 @@ struct Mark<'a> {
     time: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
+    /// The source has no time; that of the row only puts it in its place.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    timeless: bool,
 }
 
 /// Writes a plan's candidate to a new file, 0600, durably. The source must be the one the plan was made from. Blocking.
@@ -203,6 +206,7 @@ pub fn write_candidate_to(
                 generation: item.generation,
                 kind: item.kind.mark(),
                 time: time.as_deref().filter(|time| *time != timestamp),
+                timeless: time.is_none() && item.kind != ItemKind::OpenTail,
                 cut: item.keep_chars > 0 || head.kael.is_some_and(|kael| kael.cut && !item.is_new_marker),
             },
         };

@@ -113,6 +113,9 @@ pub(super) fn collect(
         }
         if let Some(usage) = head.usage.filter(|_| entry.has(flag::USAGE)) {
             out.pairs.extend(talk.call(Usage::from(usage).input()));
+            if out.pairs.len() > MOST_PAIRS {
+                out.pairs.drain(..MOST_PAIRS / 2);
+            }
         }
         context.judge(bytes, head, &mut judged);
         let all = if lost_words {
@@ -172,6 +175,9 @@ pub(super) fn collect(
     }
     Ok(out)
 }
+
+/// Stretches that are remembered; the newest ones count.
+const MOST_PAIRS: usize = 256;
 
 /// Talk between two calls of the model: how much the second one sent more is what the words between took.
 #[derive(Default)]

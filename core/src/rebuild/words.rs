@@ -52,6 +52,9 @@ pub(crate) fn source_texts(item: &PlannedItem, row: &[u8], head: &Head) -> Texts
 
 /// When a row was written, as its own words have it; in a candidate, as the first source had it.
 pub(crate) fn time<'a>(row: &'a [u8], head: &Head) -> Option<Cow<'a, str>> {
+    if head.kael.is_some_and(|kael| kael.timeless) {
+        return None;
+    }
     let span = head.kael.and_then(|kael| kael.time).or(head.timestamp)?;
     Some(decode(span.of(row)).text)
 }

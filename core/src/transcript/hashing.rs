@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
-/// How many pieces may wait to be hashed; with the reader's pieces of 256 KiB, 2 MiB.
-const WAITING: usize = 8;
+/// How many pieces may wait to be hashed; with the reader's pieces of 256 KiB, 1 MiB.
+const WAITING: usize = 4;
 /// Below this a thread costs more than it saves.
 const WORTH_A_THREAD: u64 = 1 << 20;
 

@@ -111,6 +111,8 @@ pub(crate) struct KaelHead {
     pub(crate) stamp: u64,
     pub(crate) generation: u64,
     pub(crate) cut: bool,
+    /// The source had no time; that of the row is made up.
+    pub(crate) timeless: bool,
 }
 
 /// A field of no known name, where it might hold words.
@@ -358,6 +360,7 @@ fn parse_kael(s: &mut Scanner<'_>) -> Result<Option<KaelHead>, Bad> {
             b"stamp" => kael.stamp = s.maybe_number()?.unwrap_or(0),
             b"generation" => kael.generation = s.maybe_number()?.unwrap_or(0),
             b"cut" => kael.cut = s.is_true()?,
+            b"timeless" => kael.timeless = s.is_true()?,
             _ => s.pass()?,
         }
         Ok(())

@@ -79,7 +79,7 @@ impl Pages {
 }
 
 /// How long work must take before it shows how far it is.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(250);
 /// How often the sign is written anew.
 const AGAIN: Duration = Duration::from_millis(100);
 

@@ -190,7 +190,7 @@ fn write(companion: &Companion, plan: &Plan, source: &Path, path: &Path) -> Resu
     let input = ProofInput { plan, source, candidate: path, candidate_file: &file, evidence: &evidence };
     let proof = rebuild::prove(&input).map_err(|failure| kael_core::error_chain(&failure));
     if proof.is_err() {
-        std::fs::remove_file(path)?;
+        companion.disk.remove(path)?;
     }
     Ok(Written { path: path.display().to_string(), proof })
 }

@@ -150,7 +150,8 @@ impl Copies {
         self.all.retain(|copy| {
             // The CLI shortens long prompts and ends them in dots.
             let short = shortened(&copy.text);
-            !(text.contains(&copy.text) || short.is_some_and(|short| text.contains(short)))
+            let pasted = copy.text.contains(PASTED) && pieces(&copy.text).all(|piece| text.contains(piece));
+            !(text.contains(&copy.text) || short.is_some_and(|short| text.contains(short)) || pasted)
         });
     }
 }
@@ -169,6 +170,20 @@ fn shortened(text: &str) -> Option<&str> {
 /// What the CLI says in front of a message that it gives to a running turn; behind it stand words of the
 /// CLI's own, which differ from version to version.
 const MID_TURN: &str = "The user sent a new message while you were working:";
+
+/// How a copy names what was pasted, in whose place the row has the whole text.
+const PASTED: &str = "[Pasted text #";
+
+/// What stands between the names of pasted texts.
+fn pieces(copy: &str) -> impl Iterator<Item = &str> {
+    copy.split(PASTED)
+        .enumerate()
+        .filter_map(
+            |(at, piece)| if at == 0 { Some(piece) } else { piece.split_once(']').map(|(_, rest)| rest) },
+        )
+        .map(str::trim)
+        .filter(|piece| !piece.is_empty())
+}
 
 /// A text with each stretch of white space as one blank: copies do not keep line ends.
 pub(super) fn squash(text: &str) -> String {

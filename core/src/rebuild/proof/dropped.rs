@@ -44,8 +44,7 @@ pub(super) fn check(
         strings: 0,
         said: 0,
     };
-    let (sha256, len) =
-        lines::each_row(input.source, |found, read| sweep.row(found.line, found.offset, read))?;
+    let (sha256, len) = lines::each_read(input.source, |line, offset, read| sweep.row(line, offset, read))?;
     if sha256 != plan.source_sha256 || len != plan.source_len {
         let what = format!("the source changed since it was planned: {len} bytes, sha256 {sha256}");
         return Err(ProofFailure::failed("source digest", what));
@@ -124,7 +123,7 @@ impl Sweep<'_> {
         self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
         match kind {
             "user" | "attachment" | "assistant" | "system" => {
-                self.speech(line, offset, kind, value, verdict)?
+                self.speech(line, offset, kind, value, verdict)?;
             }
             "queue-operation" => self.queued(offset, value),
             _ => {}

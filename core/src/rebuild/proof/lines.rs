@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -58,6 +59,51 @@ pub(super) fn each_row(
         }
         offset += length;
     }
+}
+
+/// Rows that were read, with their lines and places.
+type Batch = Vec<(u64, u64, Option<row::Read>)>;
+
+/// So many rows, or about so many bytes of them, are handed over at once.
+const BATCH_ROWS: usize = 64;
+const BATCH_BYTES: usize = 64 << 10;
+/// How many batches may wait.
+const WAITING: usize = 2;
+
+/// As [`each_row`], without the rows' bytes: reading and decoding go on on a core of their own while the
+/// rows before are looked at.
+pub(super) fn each_read(
+    path: &Path,
+    mut on: impl FnMut(u64, u64, Option<row::Read>) -> Result<(), ProofFailure>,
+) -> Result<(String, u64), ProofFailure> {
+    std::thread::scope(|scope| {
+        let (batches, read) = sync_channel::<Batch>(WAITING);
+        let decode = move || {
+            let (mut batch, mut bytes) = (Batch::new(), 0);
+            let end = each_row(path, |found, read| {
+                batch.push((found.line, found.offset, read));
+                bytes += found.bytes.len();
+                if batch.len() < BATCH_ROWS && bytes < BATCH_BYTES {
+                    return Ok(());
+                }
+                bytes = 0;
+                // Nobody takes them any more once a check has failed, and its failure is what counts.
+                batches
+                    .send(std::mem::take(&mut batch))
+                    .map_err(|_| ProofFailure::failed("decoder", "ended early".to_owned()))
+            });
+            drop(batches.send(batch));
+            end
+        };
+        let reader = std::thread::Builder::new()
+            .name("decoding".to_owned())
+            .spawn_scoped(scope, decode)
+            .map_err(ProofFailure::io(path))?;
+        for (line, offset, read) in read.into_iter().flatten() {
+            on(line, offset, read)?;
+        }
+        reader.join().unwrap_or_else(|_| Err(ProofFailure::failed("decoder", "a thread died".to_owned())))
+    })
 }
 
 /// How much is read at once.

@@ -48,8 +48,9 @@ impl Sweep<'_> {
                     self.is_output(offset).then_some("it is carried, and a command's output")
                 }
                 // Only what it sums up may take its place.
-                Later::Summary => (self.tree.first() == Some((offset, Nature::Summary)))
-                    .then_some("nothing of what it sums up is in the file"),
+                Later::Summary => (self.tree.first() == Some((offset, Nature::Summary))
+                    && !self.carries_before(offset))
+                .then_some("nothing of what it sums up is in the file"),
             };
             if let Some(wrong) = wrong {
                 return fail("places", format!("line {line} does not belong where it is put: {wrong}"));
@@ -77,6 +78,11 @@ impl Sweep<'_> {
             }
         }
         Ok(count)
+    }
+
+    /// Whether something that was said before a row is carried.
+    fn carries_before(&self, offset: u64) -> bool {
+        self.carried.items.iter().any(|item| item.offset < offset && item.kind != ItemKind::Snapshot)
     }
 
     /// A hook's words stand in the place of an answer.

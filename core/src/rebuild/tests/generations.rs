@@ -59,3 +59,20 @@ fn ten_generations_give_the_same_words_one_stamp_a_turn_and_one_snapshot() {
         bytes = next.bytes().to_vec();
     }
 }
+
+#[test]
+fn what_has_no_time_gets_none_in_any_generation() {
+    let mut script = Script::new();
+    script.line(&json!({"type": "user", "message": {"role": "user", "content": "no time 风"}}));
+    script.line(&json!({"type": "assistant", "message": {"role": "assistant", "model": "m",
+        "content": [{"type": "text", "text": "none"}]}}));
+    let mut ask = Ask::new();
+    ask.settings.stamp_turns = true;
+    let first = ask.rebuild(&script.file());
+    first.proved();
+    assert_eq!(first.said(), ["H=no time 风", "A:none"]);
+    ask.new_session = "ca0d1da7-0000-4000-8000-000000000003".parse().unwrap();
+    let again = ask.rebuild(&Fixture::of(&first.bytes));
+    again.proved();
+    assert_eq!(again.said(), first.said());
+}

@@ -85,6 +85,8 @@ fn copies_in_the_clis_own_words_are_found_again() {
     // Shortened in the middle of its last word.
     script
         .last_prompt("look into the shed, the kite is in there: it is red, and it has a long tail /tm…", "x");
+    // A long paste has a name in the copy.
+    script.line(&json!({"type": "last-prompt", "lastPrompt": "look into [Pasted text #1 +20 lines] a long tail", "leafUuid": "x"}));
     assert_eq!(carried(&script).len(), 3);
     script.line(&json!({"type": "api-request-blob", "message": {"role": "user", "content": [
         {"type": "text", "text": "The user sent a new message while you were working:\nother words\n\nand more of the CLI's."}]}}));

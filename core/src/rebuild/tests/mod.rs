@@ -10,6 +10,7 @@ mod limits;
 mod mutations;
 mod properties;
 mod queue;
+mod samples;
 mod speech;
 mod structure;
 mod switches;
