@@ -9,6 +9,7 @@ mod kept;
 mod kills;
 mod logs;
 mod mcp;
+mod mcp_install;
 mod operations;
 mod outcomes;
 mod queue;

@@ -100,7 +100,7 @@ pub enum Command {
     /// Go on with a session that exists: set the pointer to it after a check
     Adopt(Adopt),
     /// The MCP server on standard input and output: a model may look and ask, a human decides
-    Mcp,
+    Mcp(Mcp),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -277,6 +277,33 @@ pub struct Rollback {
 pub struct Clear {
     /// The operation with the conflict [default: the newest one with a conflict]
     pub operation: Option<String>,
+}
+
+/// Arguments of `mcp`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Mcp {
+    /// Register the server instead of being it
+    #[command(subcommand)]
+    pub command: Option<McpCommand>,
+}
+
+/// Where the server is registered.
+#[derive(Debug, Subcommand)]
+pub enum McpCommand {
+    /// Register the server for a `claude` in tmux or systemd, with `claude mcp add`, and allow the four tools that only
+    /// read; turns of `kael-runner run` have it by themselves
+    Install {
+        /// For which sessions
+        #[arg(long, value_enum, default_value = "local")]
+        scope: crate::mcp::install::Scope,
+    },
+    /// Take both out again
+    Uninstall {
+        /// For which sessions
+        #[arg(long, value_enum, default_value = "local")]
+        scope: crate::mcp::install::Scope,
+    },
 }
 
 /// Arguments of `gc`.

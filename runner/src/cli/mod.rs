@@ -9,6 +9,7 @@ pub mod error;
 mod forget;
 mod gc;
 pub mod logs;
+mod mcp;
 pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod plan;
@@ -104,7 +105,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
-        Command::Mcp => crate::mcp::run(companion()?).map(done),
+        Command::Mcp(args) => mcp::run(companion()?, &args, &output).map(done),
         Command::Gc(args) => gc::run(&companion()?, &args, &output).map(done),
         Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
         Command::Restore(args) => {

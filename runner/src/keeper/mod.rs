@@ -102,6 +102,11 @@ impl Keeper {
     pub fn recover(&mut self) -> Result<Vec<String>, CliError> {
         let mut told = self.recover_pointer_and_operations()?;
         told.extend(self.settle_leftovers()?);
+        if let Some(since) = crate::forget::unfinished(self)? {
+            told.push(format!(
+                "`forget` was interrupted at {since}: call it again with the same words, it does what is left"
+            ));
+        }
         Ok(told)
     }
 

@@ -96,6 +96,11 @@ impl Keeper {
         })?)
     }
 
+    /// How a transcript is read where nothing may be left out.
+    pub(crate) fn unlimited_settings(&self) -> Result<RebuildSettings, CliError> {
+        Ok(self.rebuild_settings()?.without_limits())
+    }
+
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
         let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
         if self.mends_open_turn()? {
