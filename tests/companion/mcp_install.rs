@@ -41,10 +41,7 @@ fn goes_in_and_out(subject: Subject) {
     let seen = registered(&companion);
     assert!(seen.contains("Connected") && seen.contains("Local config"), "{seen}");
     let after = fs::read_to_string(&settings).unwrap();
-    assert!(
-        after.contains("Bash(git log)")
-            && after.contains("\"env\": {\"A\": \"1\"}")
-    );
+    assert!(after.contains("Bash(git log)") && after.contains("\"env\": {\"A\": \"1\"}"));
     assert_eq!(after.matches("mcp__kael-thread-rebuild__").count(), 4, "{after}");
     for writing in ["_request", "_cancel", "_rollback_request"] {
         assert!(!after.contains(&format!("thread_rebuild{writing}\"")), "{after}");

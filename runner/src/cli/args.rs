@@ -101,6 +101,8 @@ pub enum Command {
     Adopt(Adopt),
     /// The MCP server on standard input and output: a model may look and ask, a human decides
     Mcp(Mcp),
+    /// Coming from `kael-thread-rebuild`: what will differ, and links under its names
+    Migrate(Migrate),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -304,6 +306,21 @@ pub enum McpCommand {
         #[arg(long, value_enum, default_value = "local")]
         scope: crate::mcp::install::Scope,
     },
+}
+
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// Say what will differ with this configuration of the original's, and whether the setup passes its acceptance list;
+    /// changes nothing
+    #[arg(long, value_name = "CONFIG", conflicts_with_all = ["into", "replace"])]
+    pub check: Option<PathBuf>,
+    /// Where to make the links `kael-thread-rebuild` and `kael-thread-rebuild-mcp` [default: this program's folder]
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Move what stands there under these names aside
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// Arguments of `gc`.

@@ -10,6 +10,7 @@ mod forget;
 mod gc;
 pub mod logs;
 mod mcp;
+mod migrate;
 pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod plan;
@@ -106,6 +107,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp(args) => mcp::run(companion()?, &args, &output).map(done),
+        Command::Migrate(args) => migrate::run(&args, &output),
         Command::Gc(args) => gc::run(&companion()?, &args, &output).map(done),
         Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
         Command::Restore(args) => {
