@@ -57,9 +57,8 @@ impl Companion {
     /// alone: two folders of the same name have the same state folder, unless they are told otherwise.
     pub fn queue(&self) -> Result<Queue, CliError> {
         self.create_folders()?;
-        let mut queue = Queue::open(&self.config.state_dir)?;
-        let workdir = &self.config.claude_workdir;
-        let own = workdir.canonicalize().unwrap_or_else(|_| workdir.clone());
+        let mut queue = Queue::open_on(&self.config.state_dir, &self.disk)?;
+        let own = home(&self.config);
         let owner: Option<PathBuf> = queue.get(Setting::Home)?;
         match owner {
             Some(owner) if owner == own => {}
@@ -125,4 +124,10 @@ impl Companion {
     pub fn session(text: &str) -> Result<SessionId, CliError> {
         text.parse().map_err(|error| CliError::from_error(ErrorKind::Usage, &error))
     }
+}
+
+/// The folder that tells this companion from others: the one it works in, by its real path.
+#[must_use]
+pub fn home(config: &Config) -> PathBuf {
+    config.claude_workdir.canonicalize().unwrap_or_else(|_| config.claude_workdir.clone())
 }

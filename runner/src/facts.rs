@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cli::error::CliError;
 use crate::companion::Companion;
-use crate::queue::{Ending, Queue};
+use crate::queue::{AdditionState, Ending, Queue};
 
 /// The rows our inbox sent, by what they are.
 pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
@@ -36,6 +36,14 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
             own.human.insert(row);
         }
     }
+    for addition in queue.all_additions()? {
+        match addition.state {
+            AdditionState::Given | AdditionState::Absorbed => own.human.insert(addition.row_uuid),
+            AdditionState::Returned => own.abandoned.insert(addition.row_uuid),
+            // A turn of its own by now, with a run of its own.
+            AdditionState::Own => false,
+        };
+    }
     Ok(own)
 }
 
@@ -57,6 +65,14 @@ pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Ev
             evidence.sent.push(SentEvidence {
                 row_uuid: invocation.row_uuid.clone(),
                 text_sha256: sent_texts(&invocation.line).iter().map(|text| digest(text)).collect(),
+            });
+        }
+    }
+    for addition in queue.all_additions()? {
+        if addition.state == AdditionState::Absorbed && answered.contains(&addition.turn) {
+            evidence.sent.push(SentEvidence {
+                row_uuid: addition.row_uuid,
+                text_sha256: sent_texts(&addition.line).iter().map(|text| digest(text)).collect(),
             });
         }
     }

@@ -10,6 +10,7 @@ pub mod chat;
 pub mod claude;
 pub mod cli;
 pub mod companion;
+pub mod decisions;
 pub mod demo;
 pub mod doorbell;
 pub mod envelope;

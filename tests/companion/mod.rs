@@ -1,8 +1,11 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
 mod backup;
+mod absorb;
 mod clock;
 mod conversation;
+mod decisions;
+mod estimates;
 mod failures;
 mod forget;
 mod kept;
@@ -13,6 +16,8 @@ mod mcp_install;
 mod operations;
 mod outcomes;
 mod queue;
+mod repair;
 mod storage;
 mod tools;
 mod way_back;
+mod walk;

@@ -131,6 +131,42 @@ impl Disk {
         self.or_clean(written, path)
     }
 
+    /// Writes a new file (0600) with a writer of the caller's and makes it durable, its name too: for files too large to
+    /// be held in memory.
+    ///
+    /// # Errors
+    /// [`DiskError`]; the part that was written is removed where possible.
+    pub fn write_through(
+        &self,
+        path: &Path,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        let mut file = self.create(path)?;
+        let written = self
+            .step(StepKind::Write, path, None, "write", || {
+                file.set_len(0)?;
+                file.rewind()?;
+                let mut writer = io::BufWriter::with_capacity(256 << 10, &mut file);
+                write(&mut writer)?;
+                writer.flush()
+            })
+            .and_then(|()| self.sync_open(&file, path))
+            .and_then(|()| self.sync_dir(&folder_of(path)));
+        self.or_clean(written, path)
+    }
+
+    /// Lets the commit of a database transaction through: one atomic step, durable once `commit` has returned. What
+    /// `commit` does with its own errors is its matter.
+    ///
+    /// # Errors
+    /// [`DiskError`] when the step is refused; then `commit` was not called, or nobody may rely on it.
+    pub fn commit(&self, database: &Path, commit: &mut dyn FnMut()) -> Result<(), DiskError> {
+        self.step(StepKind::Commit, database, None, "write to", || {
+            commit();
+            Ok(())
+        })
+    }
+
     /// Appends one line, in one write, synced. `line` must not hold a newline.
     ///
     /// An unterminated last line is what is left of an append that never completed. If it is whole

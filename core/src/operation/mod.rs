@@ -41,7 +41,7 @@ pub use request::{NewOperation, Requested};
 pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState};
 pub use status::{Reason, Status};
 pub use store::{Listing, OpStore, StoreError, StoreGuard, Unreadable};
-pub use worker::{Worker, WorkerError};
+pub use worker::{Repair, Worker, WorkerError};
 
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,7 @@ impl Worker<'_> {
         operation.plan_digest = Some(plan.digest());
         operation.dirty_at_prepare = Some(plan.ledger.to_json(&source.copy, 0, &[]));
         let since = self.guard.artifacts_dir(operation.id).join("since.jsonl");
-        let written = rebuild::write_candidate(&plan, &source.copy, &since)?;
+        let written = rebuild::write_candidate(self.disk, &plan, &source.copy, &since)?;
         let whole = rebuild::prove(&ProofInput {
             plan: &plan,
             source: &source.copy,
@@ -104,7 +104,7 @@ impl Worker<'_> {
             own: self.own,
         };
         let path = self.guard.artifact(operation.id, new_session);
-        let Some(appended) = rebuild::append(&input, &path)? else {
+        let Some(appended) = rebuild::append(self.disk, &input, &path)? else {
             return Err(Failure::because(
                 "nothing has been said since the rebuild, or the old session has no row to go on from",
             ));

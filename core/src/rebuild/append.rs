@@ -5,13 +5,13 @@
 //! first of them changes its parent, from the last row of the old conversation's clean form to the one of its own.
 
 use std::collections::HashSet;
-use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
 use serde_json::json;
 
+use crate::disk::Disk;
 use crate::ids::SessionId;
 use crate::transcript::TranscriptError;
 use crate::transcript::json::decode;
@@ -51,40 +51,38 @@ pub struct Appended {
     pub first: String,
 }
 
-/// Writes both to a new file, 0600, and syncs it. Blocking.
+/// Writes both to a new file, 0600, durably. Blocking.
 ///
 /// # Errors
 ///
 /// When a file cannot be read or written, or the old transcript has no row that the new ones could hang on.
-pub fn append(input: &AppendInput<'_>, out: &Path) -> Result<Option<Appended>, RebuildError> {
+pub fn append(disk: &Disk, input: &AppendInput<'_>, out: &Path) -> Result<Option<Appended>, RebuildError> {
     let sources: HashSet<&str> =
         input.manifest.iter().skip(input.first).map(|entry| entry.source_uuid.as_str()).collect();
     let (Some(hang), Some(first)) = (hang(input, &sources)?, input.manifest.get(input.first)) else {
         return Ok(None);
     };
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(out)
-        .map_err(RebuildError::io(out, "create"))?;
-    let mut writer = BufWriter::new(&file);
-    let mut old = fs::File::open(input.old).map_err(TranscriptError::io(input.old, "open"))?;
-    std::io::copy(&mut old, &mut writer).map_err(RebuildError::io(out, "write"))?;
-    if !ends_in_newline(input.old)? {
-        writer.write_all(b"\n").map_err(RebuildError::io(out, "write"))?;
+    let torn = !ends_in_newline(input.old)?;
+    disk.write_through(out, &mut |writer| write(input, &hang, torn, writer))
+        .map_err(|source| RebuildError::Disk { source })?;
+    Ok(Some(Appended { parent: hang.row, first: first.item_id.clone() }))
+}
+
+fn write(input: &AppendInput<'_>, hang: &Hang, torn: bool, writer: &mut dyn Write) -> io::Result<()> {
+    io::copy(&mut File::open(input.old)?, writer)?;
+    if torn {
+        writer.write_all(b"\n")?;
     }
-    let since = fs::File::open(input.since).map_err(TranscriptError::io(input.since, "open"))?;
     let mut last_prompt = String::new();
-    for (at, line) in BufReader::new(since).lines().enumerate().skip(input.first) {
-        let mut line = line.map_err(TranscriptError::io(input.since, "read"))?;
+    for (at, line) in BufReader::new(File::open(input.since)?).lines().enumerate().skip(input.first) {
+        let mut line = line?;
         if at == input.first {
             line = with_parent(&line, &hang.row).unwrap_or(line);
         }
         if hang.is_cut {
             last_prompt = said_by_human(&line).unwrap_or(last_prompt);
         }
-        writeln!(writer, "{line}").map_err(RebuildError::io(out, "write"))?;
+        writeln!(writer, "{line}")?;
     }
     if hang.is_cut
         && let Some(last) = input.manifest.last()
@@ -96,12 +94,9 @@ pub fn append(input: &AppendInput<'_>, out: &Path) -> Result<Option<Appended>, R
             "leafUuid": last.item_id,
             "sessionId": input.new_session,
         });
-        writeln!(writer, "{row}").map_err(RebuildError::io(out, "write"))?;
+        writeln!(writer, "{row}")?;
     }
-    writer.flush().map_err(RebuildError::io(out, "write"))?;
-    drop(writer);
-    file.sync_all().map_err(RebuildError::io(out, "sync"))?;
-    Ok(Some(Appended { parent: hang.row, first: first.item_id.clone() }))
+    Ok(())
 }
 
 struct Hang {
@@ -151,7 +146,7 @@ fn said_by_human(line: &str) -> Option<String> {
 fn ends_in_newline(path: &Path) -> Result<bool, TranscriptError> {
     use std::io::{Read, Seek, SeekFrom};
     let io = |error| TranscriptError::io(path, "read")(error);
-    let mut file = fs::File::open(path).map_err(TranscriptError::io(path, "open"))?;
+    let mut file = File::open(path).map_err(TranscriptError::io(path, "open"))?;
     if file.metadata().map_err(io)?.len() == 0 {
         return Ok(true);
     }

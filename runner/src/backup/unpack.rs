@@ -11,7 +11,8 @@ use kael_core::operation::OpStore;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::error::{CliError, ErrorKind};
-use crate::queue::Queue;
+use crate::companion;
+use crate::queue::{Queue, Setting};
 
 use super::pack::{digest, digest_file};
 use super::{CONFIG, HISTORY, MANIFEST, Manifest, POINTER, SCHEMA, STATE, TRANSCRIPTS, is_ours, portable};
@@ -286,7 +287,9 @@ fn bring_in(
 
 /// What says where something is, says so of the new places.
 fn relocate(disk: &Disk, state: &Path, manifest: &Manifest, config: &Config) -> Result<(), CliError> {
-    Queue::open(state)?.relocate(&manifest.project_dir, &config.project_dir)?;
+    let mut queue = Queue::open(state)?;
+    queue.relocate(&manifest.project_dir, &config.project_dir)?;
+    queue.set(Setting::Home, &companion::home(config))?;
     let store = OpStore::open(state, disk.clone())?;
     let guard = store.lock()?;
     let moved = [

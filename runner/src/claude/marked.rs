@@ -115,6 +115,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
 }
 
+/// Whether a process is gone, or only waits to be waited for.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    stat_fields(pid).is_none_or(|fields| matches!(fields.first().map(String::as_str), Some("Z" | "X")))
+}
+
 /// Ends every process of an invocation: asks, waits up to `grace`, then kills. Blocks.
 /// Returns how many there were.
 ///

@@ -193,6 +193,10 @@ pub struct Plan {
     /// Go on although that many lines cannot be read
     #[arg(long, value_name = "N")]
     pub accept_damage: Option<u64>,
+    /// Decide, for good, about something that blocks a rebuild, as the plan names it: WHAT=drop or WHAT=carry a branch
+    /// or row, WHAT=accept an unknown shape without words, damage=N the loss of so many places; WHAT=ask takes it back
+    #[arg(long, value_name = "WHAT=ANSWER")]
+    pub decide: Vec<crate::decisions::Word>,
     /// Show the items one by one, with their lines, instead of the figures
     #[arg(long, value_name = "WHICH", conflicts_with = "candidate")]
     pub show: Option<Show>,

@@ -130,14 +130,21 @@ fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, Cli
         return Ok(None);
     }
     let plan = super::plan::make(companion, None, None)?;
-    let blocked = plan.blocked_reason();
-    if !blocked.is_empty() {
-        return Err(CliError::refused(format!("a rebuild is not possible now: {blocked}")));
+    if !plan.blocked_record(true).is_empty() {
+        return Err(CliError::refused(format!("a rebuild is not possible now: {}", plan.blocked_reason())));
     }
     for line in crate::keeper::figures(&plan) {
         eprintln!("{line}");
     }
-    say_yes("Rebuild the session?")?;
+    let against = plan.blocked_reason();
+    if !against.is_empty() {
+        eprintln!("  against it: {against}");
+    }
+    say_yes(if against.is_empty() {
+        "Rebuild the session?"
+    } else {
+        "Rebuild the session in spite of that?"
+    })?;
     Ok(Some(plan.digest()))
 }
 

@@ -17,6 +17,7 @@ use crate::kept::Copy;
 use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 use crate::versions::{self, OpenCall};
 
+use super::repair::Mended;
 use super::{Keeper, Settled};
 
 /// What to do about the open turn.
@@ -56,23 +57,8 @@ impl Keeper {
         if waiting.is_empty() {
             return Ok(None);
         }
-        let blocks: Vec<_> = waiting
-            .iter()
-            .map(|message| {
-                if is_bare(message) {
-                    return json!({ "type": "text", "text": message.words });
-                }
-                let sender = Sender {
-                    source: &message.front,
-                    user: &message.sender,
-                    message_id: &message.key,
-                    at: message.at,
-                };
-                json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
-            })
-            .collect();
         let members: Vec<i64> = waiting.iter().map(|message| message.id).collect();
-        let content = serde_json::Value::Array(blocks).to_string();
+        let content = content_of(&waiting).to_string();
         Ok(self.queue.form_turn(&members, &content, self.companion.clock.now())?)
     }
 
@@ -99,7 +85,9 @@ impl Keeper {
             }
             Target::Existing(_) | Target::New(_) => (sent.session, receipt, sent.from_offset),
         };
-        let version = self.version.as_deref();
+        let version = self.version.clone();
+        let version = version.as_deref();
+        let measured = versions::may_be_cut(version);
         let go_on = |at: String, text: String| (Route::ResumeAt(at), text);
         let (route, note) = match &receipt.after {
             After::Answered => {
@@ -112,6 +100,11 @@ impl Keeper {
                     Target::Existing(_) => self.send(turn, Target::Existing(session), row),
                 };
             }
+            After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly
+                if !measured && receipt.last_assistant_before.is_some() =>
+            {
+                return self.mend(turn, session, sent, &receipt, "");
+            }
             After::Nothing => return self.take_up(turn, session, sent, from_offset),
             After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly => {
                 let row = row_uuid(self, turn, distinct_rows(&past))?;
@@ -123,28 +116,32 @@ impl Keeper {
                     None => self.send_in_fresh_session(turn, Some(row)),
                 };
             }
-            After::ToolsFinished { .. } | After::ToolOpen { .. } if !versions::may_be_cut(version) => {
-                return Ok(Next::Hold(stuck(
-                    turn,
-                    session,
-                    &receipt,
-                    "this version of the CLI was not measured",
-                )));
+            // Closed by a repair: a note begins the next turn, and the model has everything before it.
+            After::ToolsFinished { .. } if receipt.closed => (Route::Send, notes::repaired()),
+            After::ToolsFinished { .. } if !measured => {
+                return self.mend(turn, session, sent, &receipt, "");
             }
             After::ToolsFinished { last_result_row } => {
-                go_on(last_result_row.clone(), notes::tools_finished())
+                go_on(behind(&receipt, last_result_row, version), notes::tools_finished())
             }
             After::ToolOpen { row, tool, last_result_row } => {
                 match self.companion.config.runner.interrupted_tool {
                     InterruptedTool::Note => {}
-                    InterruptedTool::Rerun => return self.take_up(turn, session, sent, from_offset),
+                    InterruptedTool::Rerun if measured => {
+                        return self.take_up(turn, session, sent, from_offset);
+                    }
+                    // What an unmeasured version would do is not known.
+                    InterruptedTool::Rerun => {}
                     InterruptedTool::Ask => {
                         return Ok(Next::Hold(stuck(turn, session, &receipt, "interrupted_tool = \"ask\"")));
                     }
                 }
                 tracing::warn!(turn = turn.id, %tool, "the process ended while a tool ran: the model is told to check");
+                if !measured {
+                    return self.mend(turn, session, sent, &receipt, &notes::tool_unknown(tool));
+                }
                 let at = match (last_result_row, versions::open_call(version)) {
-                    (Some(result), _) => result.clone(),
+                    (Some(result), _) => behind(&receipt, result, version),
                     (None, OpenCall::AtCall) => row.clone(),
                     (None, OpenCall::AtMessage) => sent.row_uuid.clone(),
                 };
@@ -156,6 +153,32 @@ impl Keeper {
         let mut invocation = self.invocation_with(turn, session, route, row, &content)?;
         invocation.note = true;
         Ok(Next::Run(Box::new(invocation)))
+    }
+
+    /// A version without a measured way: the turn goes on in a repaired copy of the session.
+    fn mend(
+        &mut self,
+        turn: &Turn,
+        session: SessionId,
+        sent: &Invocation,
+        receipt: &Receipt,
+        unknown_result: &str,
+    ) -> Result<Next, CliError> {
+        // After the session was changed by somebody, what stands where is not known well enough to cut.
+        if session != sent.session {
+            return Ok(Next::Hold(stuck(turn, session, receipt, "somebody set the pointer meanwhile")));
+        }
+        match self.repair(turn, sent, receipt, unknown_result)? {
+            Mended::Done => self.next_attempt(turn),
+            Mended::No(why) => Ok(Next::Hold(stuck(
+                turn,
+                session,
+                receipt,
+                &format!(
+                    "this version of the CLI was not measured, and its session could not be repaired: {why}"
+                ),
+            ))),
+        }
     }
 
     /// The CLI takes the interrupted turn up again, under the row that is there.
@@ -343,9 +366,33 @@ impl Keeper {
     }
 }
 
+/// The content blocks of a user message that carries these, one a message.
+pub(super) fn content_of(messages: &[Message]) -> serde_json::Value {
+    let block = |message: &Message| {
+        if is_bare(message) {
+            return json!({ "type": "text", "text": message.words });
+        }
+        let sender = Sender {
+            source: &message.front,
+            user: &message.sender,
+            message_id: &message.key,
+            at: message.at,
+        };
+        json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
+    };
+    messages.iter().map(block).collect()
+}
+
 /// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
 fn is_bare(message: &Message) -> bool {
     message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
+}
+
+/// Where a turn goes on behind its last result. A message that was taken into it there stays in front of the model where
+/// that is possible: 2.1.332 sends it along with the result in any case.
+fn behind(receipt: &Receipt, last_result_row: &str, version: Option<&str>) -> String {
+    let absorbed = receipt.absorbed_row.as_ref().filter(|_| versions::goes_on_at_attachment(version));
+    absorbed.map_or(last_result_row, String::as_str).to_owned()
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {
@@ -386,6 +433,13 @@ mod notes {
         format!(
             "{NOTE_PREFIX} The process ended after the tools above had finished and before you could answer. Their results \
              stand; do not run them again. Go on from here and answer."
+        )
+    }
+
+    pub(super) fn repaired() -> String {
+        format!(
+            "{NOTE_PREFIX} The process ended before you could answer the last message. What its tools did stands above; do \
+             not run again what has a result, and check first where it says that the outcome is unknown. Go on and answer."
         )
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Synchronous: the supervisor adds the waiting.
 
+mod additions;
 mod attempt;
 mod dead;
 mod emergency;
@@ -12,6 +13,7 @@ mod measure;
 mod operations;
 mod outcome;
 mod perform;
+mod repair;
 mod settle;
 mod tidy;
 

@@ -1,5 +1,7 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
+use std::time::{Duration, Instant};
+
 use kael_core::clock::Timestamp;
 use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
@@ -16,7 +18,7 @@ use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
 use crate::companion::Companion;
 use crate::facts;
-use crate::settings::{extract_rules, rebuild_settings};
+use crate::settings::{Kept, extract_rules, rebuild_settings};
 
 use super::Keeper;
 
@@ -90,7 +92,7 @@ impl Keeper {
             new_session: SessionId::generate(),
             operation,
             settings: &self.rebuild_settings()?,
-            rules: &extract_rules(config),
+            rules: &extract_rules(config, &Kept::of(&self.queue)?.decided),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
@@ -102,7 +104,7 @@ impl Keeper {
     }
 
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
-        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        let mut settings = rebuild_settings(&self.companion.config, &Kept::of(&self.queue)?);
         if self.mends_open_turn()? {
             // What frees little is worth it when nothing else lets the conversation go on.
             settings.min_gain_percent = 0;
@@ -137,8 +139,14 @@ impl Keeper {
     }
 
     /// Records a yes to the plan as it is now, or to a rollback that waits for one. `shown`: the digest of the plan that
-    /// the human saw, if one was shown.
-    pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
+    /// the human saw, if one was shown. `in_spite`: a human who was shown what speaks against it.
+    pub fn confirm(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+        in_spite: bool,
+    ) -> Result<Operation, CliError> {
         let lifetime = self.companion.config.runner.ask_expires;
         let operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
@@ -160,7 +168,9 @@ impl Keeper {
                 "the conversation has gone on since the plan was shown: look at the present one and confirm again",
             ));
         }
-        Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
+        let yes = Consent::new(&digest, by, self.now(), lifetime);
+        let yes = if in_spite { yes.in_spite() } else { yes };
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
@@ -223,8 +233,13 @@ impl Keeper {
 
     /// Makes the proved candidate current.
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
-        let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
+        self.activate_proved(id)
+    }
+
+    /// The same where it is known that the open turn loses nothing by it.
+    pub(super) fn activate_proved(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
         let switched =
             self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
         match switched {
@@ -303,6 +318,7 @@ impl Keeper {
             return busy("is running");
         }
         match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            _ if self.holds_additions(turn.id)? => busy("has taken in what was said meanwhile"),
             None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
                 Ok(())
             }
@@ -328,7 +344,10 @@ impl Keeper {
         result
     }
 
-    fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    pub(super) fn with_worker<T>(
+        &self,
+        work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let companion = &self.companion;
         let config = &companion.config;
         let own = facts::own_rows(&self.queue)?;
@@ -339,6 +358,7 @@ impl Keeper {
         let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
         let settings = self.rebuild_settings()?;
+        let rules = extract_rules(config, &Kept::of(&self.queue)?.decided);
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -348,7 +368,7 @@ impl Keeper {
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
             settings: &settings,
-            rules: &extract_rules(config),
+            rules: &rules,
             own: &own,
             evidence: &evidence,
             live: &live,
@@ -398,6 +418,11 @@ impl Keeper {
             told.push(format!("operation {id}: {line}"));
         }
         for id in redo {
+            if self.store.load(id)?.kind == Kind::Repair
+                && self.store.load(id)?.status() != Status::RollbackScheduled
+            {
+                continue;
+            }
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {
                 Status::RollbackScheduled => outcome_line(&self.finish_rollback(self.store.load(id)?)?),
@@ -405,6 +430,7 @@ impl Keeper {
             };
             told.push(format!("operation {id}: {line}"));
         }
+        self.end_broken_repairs()?;
         Ok(told)
     }
 
@@ -460,7 +486,14 @@ struct LiveOn<'a> {
 
 impl LiveProcesses for LiveOn<'_> {
     fn holder(&self, session: SessionId) -> Option<String> {
-        let pids = live::processes_on(session, self.project_dir, &[]);
+        let look = || live::processes_on(session, self.project_dir, &[]);
+        let mut pids = look();
+        // One that is being killed is there for a moment longer.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !pids.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            pids = look();
+        }
         (!pids.is_empty()).then(|| {
             let list: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("a claude process ({})", list.join(", "))
@@ -492,6 +525,12 @@ pub fn outcome_line(operation: &Operation) -> String {
             activation.candidate.session
         ),
         OpState::Activated(activation) => {
+            if operation.kind == Kind::Repair {
+                return format!(
+                    "the session was repaired: every row kept but a failed tail; the next turn resumes {}",
+                    activation.candidate.session
+                );
+            }
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(
                 "the session was rebuilt: {} turns carried, proved; the next turn resumes {}",

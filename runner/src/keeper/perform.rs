@@ -32,13 +32,13 @@ impl Keeper {
             RequestKind::Request => {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
                 if arguments["confirmed"] == true {
-                    operation = self.confirm(operation.id, text("by"), None)?;
+                    operation = self.confirm(operation.id, text("by"), None, false)?;
                 }
                 Ok(shown(&operation, "registered"))
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str(), true)?.status()
                     == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
@@ -188,6 +188,7 @@ impl Keeper {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
         self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
+        self.settle_additions(None)?;
         self.queue.clear(Setting::Hold)?;
         self.queue.clear(Setting::NextRetry)?;
         Ok(json!({

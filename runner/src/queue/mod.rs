@@ -6,6 +6,7 @@
 //! transaction is `IMMEDIATE` so that two writers queue up instead of failing half way.
 //! Whoever writes rings the [doorbell](crate::doorbell) after its commit.
 
+mod additions;
 mod inbox;
 mod outbox;
 mod requests;
@@ -19,8 +20,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kael_core::clock::Timestamp;
+use kael_core::disk::{Disk, DiskError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+pub use additions::{Addition, AdditionState};
 pub use inbox::{Accepted, Message, MessageState, NewMessage};
 pub use outbox::{Reply, ReplyPart};
 pub use requests::{Request, RequestKind};
@@ -49,6 +52,14 @@ pub enum QueueError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The storage layer refused the commit.
+    #[error("could not {doing}")]
+    Disk {
+        /// What was being done, completing "could not ...".
+        doing: &'static str,
+        /// Why.
+        source: DiskError,
+    },
     /// The file was written by a newer release; it is left untouched.
     #[error(
         "{path} has format {found}, this release reads up to {known}: install the newer kael-runner again, \
@@ -71,12 +82,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Queue {
     connection: Connection,
     path: PathBuf,
+    /// Every commit is a durable step and goes through it.
+    disk: Disk,
 }
 
 impl Queue {
     /// Opens or creates `<state_dir>/queue.sqlite` (0600), bringing an older format up to date.
     /// The folder must exist. Blocks at most ten seconds on other writers.
     pub fn open(state_dir: &Path) -> Result<Self, QueueError> {
+        Self::open_on(state_dir, &Disk::real())
+    }
+
+    /// The same behind a storage layer: after a failed sync nothing is committed any more, and what a test refuses is not.
+    pub fn open_on(state_dir: &Path, disk: &Disk) -> Result<Self, QueueError> {
         let path = state_dir.join("queue.sqlite");
         create_private(&path)?;
         let connection = Connection::open(&path).map_err(|source| QueueError::Sqlite {
@@ -84,7 +102,7 @@ impl Queue {
             path: path.clone(),
             source,
         })?;
-        let mut queue = Self { connection, path };
+        let mut queue = Self { connection, path, disk: disk.clone() };
         queue.doing("configure the queue", |c| {
             c.busy_timeout(PATIENCE)?;
             turn_on_wal(c)?;
@@ -143,10 +161,16 @@ impl Queue {
         let result = (|| {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let value = work(&transaction)?;
-            transaction.commit()?;
-            Ok(value)
+            let mut transaction = Some(transaction);
+            let mut committed = Ok(());
+            let passed = self.disk.commit(&self.path, &mut || {
+                committed = transaction.take().map_or(Ok(()), Transaction::commit);
+            });
+            committed?;
+            Ok(passed.map(|()| value))
         })();
-        result.map_err(|source| self.failed(doing, source))
+        let passed = result.map_err(|source| self.failed(doing, source))?;
+        passed.map_err(|source| QueueError::Disk { doing, source })
     }
 
     fn failed(&self, doing: &'static str, source: rusqlite::Error) -> QueueError {

@@ -5,7 +5,7 @@
 //! - `appended`: the way back is the old transcript, and what was said since behind it.
 //! - `dropped`: what is not carried is explained by evidence that does not come from the rules. It
 //!   has its own splitter and decoder (`lines`, `row`), its own idea of what a shape looks like
-//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
+//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`, `places`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
 
 mod appended;
 mod carried;
@@ -13,6 +13,8 @@ mod copies;
 mod dropped;
 mod lines;
 mod noise;
+mod paths;
+mod places;
 mod row;
 mod shapes;
 mod tree;

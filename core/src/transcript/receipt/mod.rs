@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::turn::Turn;
 use super::error::TranscriptError;
+use super::head::RowKind;
 use super::index::{Link, RowKey, RowNo, flag};
 use super::json::decode;
 use super::judge::{Context, Judged};
@@ -125,6 +126,12 @@ pub struct Receipt {
     pub on_live_chain: bool,
     /// The line of the message's row; not counted where the message is answered and the file long.
     pub row_line: Option<u64>,
+    /// The message was taken into a turn that ran already: it stands in an attachment and has no row of its own.
+    pub absorbed: bool,
+    /// A row of ours closes the turn, though nothing answered it: the next message begins another one.
+    pub closed: bool,
+    /// The uuid of the row of another message that was taken into this one's turn, behind the last result of a tool.
+    pub absorbed_row: Option<String>,
     /// An interrupt row stands after the last row of the model's.
     pub interrupted: bool,
     /// The last API error after the message, if nothing of the model's came after it.
@@ -156,6 +163,9 @@ impl Receipt {
             first_usage: None,
             on_live_chain: false,
             row_line: None,
+            absorbed: false,
+            closed: false,
+            absorbed_row: None,
             interrupted: false,
             api_error: None,
             row: None,
@@ -292,6 +302,10 @@ fn look(
     receipt.near_root = uuid(root, &mut rows)?;
     receipt.row = uuid(Some(ours), &mut rows)?;
     receipt.on_live_chain = on_live_chain;
+    receipt.absorbed = match survey.index.get(ours).copied() {
+        Some(entry) => rows.read(&entry)?.1.kind == RowKind::Attachment,
+        None => false,
+    };
     receipt.row_line = survey.index.get(ours).map(super::index::Entry::line);
     Ok(Some(receipt))
 }
