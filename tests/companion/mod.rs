@@ -1,7 +1,7 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
-mod backup;
 mod absorb;
+mod backup;
 mod clock;
 mod conversation;
 mod decisions;
@@ -13,11 +13,12 @@ mod kills;
 mod logs;
 mod mcp;
 mod mcp_install;
+mod migrate;
 mod operations;
 mod outcomes;
 mod queue;
 mod repair;
 mod storage;
 mod tools;
-mod way_back;
 mod walk;
+mod way_back;

@@ -33,7 +33,7 @@ use crate::facts;
 use crate::keeper::Keeper;
 use crate::kept::{self, Copy};
 use crate::queue::Setting;
-use crate::settings::extract_rules;
+use crate::settings::{Kept, extract_rules};
 
 pub use files::Holder;
 pub use json::Kind;
@@ -224,7 +224,7 @@ fn read_anew(keeper: &Keeper, operation: &mut Operation) -> Result<bool, CliErro
         new_session: SessionId::generate(),
         operation: None,
         settings: &keeper.unlimited_settings()?,
-        rules: &extract_rules(&keeper.companion.config),
+        rules: &extract_rules(&keeper.companion.config, &Kept::of(&keeper.queue)?.decided),
         own: &facts::own_rows(&keeper.queue)?,
         accept_damage: None,
     })?;

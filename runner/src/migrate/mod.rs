@@ -37,12 +37,28 @@ pub struct Checked {
 pub fn check(companion: &Companion) -> Result<Checked, CliError> {
     let config = &companion.config;
     let listing = OpStore::read_only(&config.state_dir, companion.disk.clone()).list()?;
+    let scratch = std::env::temp_dir().join(format!("kael-migrate-{}", uuid::Uuid::new_v4().as_simple()));
+    let acceptance = acceptance(&aside(companion, &scratch));
+    companion.disk.remove_folder(&scratch)?;
     Ok(Checked {
         differs: differs(config),
         operations: listing.operations.len(),
         unreadable: listing.unreadable.iter().map(|found| kael_core::error_chain(&found.error)).collect(),
-        acceptance: acceptance(companion),
+        acceptance,
     })
+}
+
+/// The companion with a state folder of its own for the looks that need one, where it has none of ours yet: a check leaves
+/// nothing behind in its place.
+fn aside(companion: &Companion, scratch: &Path) -> Companion {
+    let mut config = (*companion.config).clone();
+    if !config.state_dir.join("queue.sqlite").exists() {
+        if !config.resume_pointer_path.exists() {
+            config.resume_pointer_path = scratch.join("resume_session");
+        }
+        config.state_dir = scratch.to_owned();
+    }
+    Companion::new(config)
 }
 
 fn differs(config: &Config) -> Vec<String> {
