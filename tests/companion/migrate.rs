@@ -137,13 +137,19 @@ fn the_original_s_acceptance_list_holds_on_the_newest_cli() {
     let link = into.join("kael-thread-rebuild");
     let doctor = value(&setup.original(&link, &["doctor"]));
     assert_eq!((&doctor["project_dir_exists"], &doctor["tmux_target_alive"]), (&json!(true), &json!(true)));
-    assert!(doctor["transcript_count"].as_u64().unwrap() > 0 && doctor["tmux_pane_pid"].is_u64(), "{doctor:#}");
+    assert!(
+        doctor["transcript_count"].as_u64().unwrap() > 0 && doctor["tmux_pane_pid"].is_u64(),
+        "{doctor:#}"
+    );
     assert!(Path::new(doctor["claude_binary"].as_str().unwrap()).is_absolute());
     let transcript = sandbox.transcript(&setup.companion.session());
     let plan = value(&setup.original(&link, &["plan", "--transcript", transcript.to_str().unwrap()]));
     let stats = &plan["stats"];
     assert!(plan["source_session_id"].is_string() && plan["blocked_reason"] == "", "{plan:#}");
-    assert_eq!((&stats["selected_turns"], &stats["dropped_oldest_turns"]), (&stats["source_turns"], &json!(0)));
+    assert_eq!(
+        (&stats["selected_turns"], &stats["dropped_oldest_turns"]),
+        (&stats["source_turns"], &json!(0))
+    );
     assert_eq!(stats["startup_frozen"], true, "the original's default");
     let ratio = plan["dirty"]["noise_ratio"].as_f64().unwrap();
     assert!((0.1..1.0).contains(&ratio), "{ratio}");
@@ -154,7 +160,10 @@ fn the_original_s_acceptance_list_holds_on_the_newest_cli() {
     assert_eq!(status["operation"]["status"], "activated");
     assert_eq!(status["operation"]["tmux_command"], "tmux respawn-pane", "what we do not know is kept");
     let latest = value(&setup.original(&link, &["status"]));
-    assert_eq!((&latest["ok"], &latest["operation"]["operation_id"]), (&json!(true), &json!(setup.operation)));
+    assert_eq!(
+        (&latest["ok"], &latest["operation"]["operation_id"]),
+        (&json!(true), &json!(setup.operation))
+    );
     let mut server = Running::spawn(
         sandbox.command(into.join("kael-thread-rebuild-mcp")).env("KAEL_REBUILD_CONFIG", &setup.config),
     );
@@ -171,8 +180,13 @@ fn what_fails_the_list_is_named() {
     let setup = Setup::new(Subject::StandIn);
     setup.tmux(&["kill-server"]).status().unwrap();
     wait_until("the server has gone", || !setup.tmux(&["ls"]).output().unwrap().status.success());
-    setup.companion.world.sandbox.write("old-state/operations/06e2ceb9-657e-4f88-b7cd-4cfe0aae2f20.json", "{");
-    let run = setup.companion.run(&["migrate", "--check", setup.config.to_str().unwrap(), "--json"]).expect_code(1);
+    setup
+        .companion
+        .world
+        .sandbox
+        .write("old-state/operations/06e2ceb9-657e-4f88-b7cd-4cfe0aae2f20.json", "{");
+    let run =
+        setup.companion.run(&["migrate", "--check", setup.config.to_str().unwrap(), "--json"]).expect_code(1);
     let checked = value(&run);
     let failed: Vec<&str> = checked["acceptance"]
         .as_array()
