@@ -298,7 +298,8 @@ pub struct Mcp {
 #[derive(Debug, Subcommand)]
 pub enum McpCommand {
     /// Register the server for a `claude` in tmux or systemd, with `claude mcp add`, and allow the four tools that only
-    /// read; turns of `kael-runner run` have it by themselves
+    /// read; turns of `kael-runner run` have it by themselves. Some versions heed a folder's allow list only once its
+    /// trust question was answered
     Install {
         /// For which sessions
         #[arg(long, value_enum, default_value = "local")]
