@@ -220,3 +220,50 @@ fn links_take_the_place_of_nothing_unasked() {
     let again = companion.json(&["migrate", "--into", folder]);
     assert!(again["links"].as_array().unwrap().iter().all(|link| link["made"] == false), "{again:#}");
 }
+
+/// What people's scripts read: the operation itself, `{ok, operation}`, and one form of error.
+#[test]
+fn its_commands_print_what_they_printed() {
+    let companion = Companion::new(Subject::StandIn, "stable_file_seconds = 0.2", "min_gain_percent = 1");
+    companion.world.stub.on_tool_turn("shed", Reply::bash("seq 1 4000"), Reply::text("It holds ropes."));
+    companion.run(&["send", "look into the shed"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    let sandbox = &companion.world.sandbox;
+    companion.json(&["migrate", "--into", sandbox.path("bin").to_str().unwrap()]);
+    let run = |arguments: &[&str]| {
+        let mut command = sandbox.command(sandbox.path("bin/kael-thread-rebuild"));
+        command.env("KAEL_REBUILD_CONFIG", sandbox.path("config.toml")).args(arguments);
+        Running::spawn(&mut command).wait(PATIENCE)
+    };
+    let before = companion.session();
+    let asked = value(&run(&["request", "--reason", "slow"]).expect_code(0));
+    let id = asked["operation_id"].as_str().unwrap().to_owned();
+    assert_eq!((&asked["status"], &asked["reasons"]), (&json!("pending"), &json!(["slow"])));
+    let cancelled = value(&run(&["cancel", "--operation", &id, "--confirm", "CANCEL"]).expect_code(0));
+    assert_eq!((&cancelled["operation_id"], &cancelled["status"]), (&json!(id), &json!("cancelled")));
+
+    let asked = value(&run(&["request", "--reason", "slow", "--confirm", "REBUILD"]).expect_code(0));
+    let id = asked["operation_id"].as_str().unwrap().to_owned();
+    let transcript = sandbox.transcript(&before);
+    let prepared =
+        run(&["prepare", "--operation", &id, "--transcript", transcript.to_str().unwrap()]).expect_code(0);
+    assert_eq!(value(&prepared)["status"], "verifying");
+    let activated = value(&run(&["activate", "--operation", &id]).expect_code(0));
+    assert_eq!(
+        (&activated["status"], &activated["source_session_id"]),
+        (&json!("activated"), &json!(before))
+    );
+    let status = value(&run(&["status", "--operation", &id]).expect_code(0));
+    assert_eq!((&status["ok"], &status["operation"]["status"]), (&json!(true), &json!("activated")));
+    let back = run(&["rollback-request", "--operation", &id, "--confirm", "ROLLBACK"]).expect_code(0);
+    assert_eq!(value(&back)["status"], "rolled_back");
+
+    for wrong in
+        [&["rollback-request", "--operation", &id, "--confirm", "ROLLBACK"][..], &["status", "--nonsense"]]
+    {
+        let error = run(wrong).expect_code(1);
+        let said: Value = serde_json::from_str(error.stderr.trim()).unwrap();
+        assert_eq!(said["ok"], false, "{said}");
+        assert!(said["error"].is_string() && error.lines.is_empty());
+    }
+}

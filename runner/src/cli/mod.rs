@@ -132,7 +132,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         | Command::Retry
         | Command::Skip
         | Command::Pause
-        | Command::Continue => operations::run(&companion()?, command, &output).map(done),
+        | Command::Continue => operations::run(&companion()?, command, &output, original).map(done),
     }
 }
 
