@@ -5,8 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::stubs::reply::Reply;
+use crate::support::PATIENCE;
 use crate::support::companion::Companion;
 use crate::support::mcp::Client;
+use crate::support::process::Running;
 use crate::support::subject::Subject;
 
 const NOISE: &str = "NOISE-OF-A-TOOL";
@@ -193,6 +195,48 @@ fn a_model_may_ask_for_it_and_a_human_decides() {
     assert!(now != old && now != between);
     assert_eq!(companion.say("hello again"), "Hello yourself.");
     client.end();
+    companion.stop(runner);
+}
+
+/// From the chat: the human's own wish, and the question that a model's wish becomes.
+#[test]
+fn it_is_asked_for_and_agreed_to_in_the_terminal_front() {
+    let (companion, old, rebuilt) = gone_on(Subject::StandIn);
+    let between = companion.session();
+    let runner = companion.start();
+    let mut chat = Running::spawn(&mut companion.command(&["attach", "--json"]));
+    let line = |chat: &Running, what: &str, wanted: &dyn Fn(&Value) -> bool| -> Value {
+        let read = |line: &str| serde_json::from_str::<Value>(line).ok();
+        let line = chat.wait_line(what, PATIENCE, |line| read(line).is_some_and(|value| wanted(&value)));
+        read(&line).unwrap()
+    };
+    let mut client = Client::connect(&companion);
+    let id = rebuilt["operation_id"].as_str().unwrap();
+    client.done(
+        "rollback_request",
+        &json!({ "operation_id": id, "confirmation": "ROLLBACK", "carry_new_turns": true }),
+    );
+    let question = line(&chat, "the question", &|value| value["type"] == "question");
+    assert_eq!(question["what"], "rollback");
+    assert!(question["reasons"][0].as_str().unwrap().contains("with what has been said since"), "{question}");
+    assert_eq!(companion.session(), between);
+    let no =
+        json!({ "type": "answer", "id": 1, "operation": question["operation"], "digest": "", "yes": false });
+    chat.write(format!("{no}\n"));
+    assert_eq!(line(&chat, "the answer", &|value| value["type"] == "result" && value["id"] == 1)["ok"], true);
+    assert_eq!(companion.json(&["status"])["operation"]["status"], "cancelled");
+
+    // Its own command is a yes.
+    chat.write(format!("{}\n", json!({ "type": "command", "id": 2, "name": "rollback_carrying" })));
+    let done = line(&chat, "the answer", &|value| value["type"] == "result" && value["id"] == 2);
+    assert!(
+        done["ok"] == true && done["text"].as_str().unwrap().contains("with what has been said since"),
+        "{done}"
+    );
+    let now = companion.session();
+    assert!(now != old && now != between);
+    client.end();
+    drop(chat);
     companion.stop(runner);
 }
 

@@ -108,7 +108,12 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp(args) => mcp::run(companion()?, &args, &output).map(done),
         Command::Migrate(args) => migrate::run(&args, &output),
-        Command::Gc(args) => gc::run(&companion()?, &args, &output).map(done),
+        Command::Gc(args) => {
+            if !args.dry_run {
+                refuse_inside_invocation("gc")?;
+            }
+            gc::run(&companion()?, &args, &output).map(done)
+        }
         Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
         Command::Restore(args) => {
             refuse_inside_invocation("restore")?;
