@@ -20,6 +20,7 @@ pub mod init;
 pub mod keeper;
 pub mod kept;
 pub mod mcp;
+pub mod migrate;
 pub mod queue;
 pub mod settings;
 pub mod standin;

@@ -221,3 +221,30 @@ fn a_backup_that_is_killed_leaves_no_archive_and_the_companion_as_it_was() {
     companion.run(&["send", "what about the kite?"]).expect_code(0);
     companion.run(&["run", "--until-idle"]).expect_code(0);
 }
+
+/// One of several in a file: only that one goes along, under its name.
+#[test]
+fn one_of_several_companions_moves_alone() {
+    let companion = lived(Subject::StandIn);
+    let sandbox = &companion.world.sandbox;
+    let path = sandbox.path("config.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let own: Vec<&str> = text.lines().filter(|line| line.starts_with("state_dir")).collect();
+    let shared: Vec<&str> = text.lines().filter(|line| !line.starts_with("state_dir")).collect();
+    let several = format!(
+        "{}\n\n[[companion]]\nname = \"ada\"\n{}\n\n[[companion]]\nname = \"ben\"\nstate_dir = {:?}\n",
+        shared.join("\n"),
+        own.join("\n"),
+        sandbox.path("ben")
+    );
+    fs::write(&path, several).unwrap();
+    let file = sandbox.path("ada.backup");
+    let packed = companion.json(&["--companion", "ada", "backup", file.to_str().unwrap()]);
+    assert_eq!(packed["companion"], "ada");
+    restore(&companion, &file);
+    let text = fs::read_to_string(sandbox.path("there/companion.toml")).unwrap();
+    assert!(text.contains("\"ada\"") && !text.contains("\"ben\""), "{text}");
+    run_there(&companion, &["send", "what about the kite?"]).expect_code(0);
+    run_there(&companion, &["run", "--until-idle"]).expect_code(0);
+    assert_eq!(companion.world.stub.last_main().occurrences("my kite is a red one"), 1);
+}

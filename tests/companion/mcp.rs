@@ -164,6 +164,33 @@ fn a_model_reads_the_same_figures_as_a_person() {
     client.end();
 }
 
+/// All of a long plan is noise in the conversation later on: lists are cut, and it is said by how much.
+#[test]
+fn a_long_plan_is_cut_for_the_model() {
+    let companion = dirty(Subject::StandIn, "");
+    let transcript = companion.world.sandbox.transcript(&companion.session());
+    let mut text = std::fs::read_to_string(&transcript).unwrap();
+    let session = companion.session();
+    for n in 0..300 {
+        // Rows whose parent is missing are listed one by one.
+        let row = json!({
+            "type": "assistant", "uuid": uuid::Uuid::new_v4(), "parentUuid": uuid::Uuid::new_v4(), "isSidechain": false,
+            "sessionId": session, "timestamp": format!("2026-12-01T00:{:02}:{:02}.000Z", n / 60, n % 60),
+            "message": { "role": "assistant", "id": format!("msg_{n}"), "model": "claude-opus-5-5", "stop_reason": "end_turn",
+                "content": [{ "type": "text", "text": format!("part {n}") }] },
+        });
+        text.push_str(&format!("{row}\n"));
+    }
+    std::fs::write(&transcript, text).unwrap();
+    let mut client = Client::connect(&companion);
+    let plan = client.done("plan", &json!({}));
+    let whole = companion.run(&["plan", "--json"]).lines.join("").len();
+    assert!(plan["left_out"].as_object().is_some_and(|lists| !lists.is_empty()), "{plan:#}");
+    let shown = plan.to_string().len();
+    assert!(shown < whole && shown < 16 * 1024, "{shown} of {whole} bytes");
+    client.end();
+}
+
 #[test]
 fn a_request_only_registers_a_human_s_yes_rebuilds_and_another_goes_back() {
     let companion = dirty(Subject::StandIn, "consent = \"human\"");

@@ -13,6 +13,8 @@ mod kills;
 mod logs;
 mod mcp;
 mod memory;
+mod mcp_install;
+mod migrate;
 mod operations;
 mod outcomes;
 mod queue;

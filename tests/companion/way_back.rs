@@ -5,8 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::stubs::reply::Reply;
+use crate::support::PATIENCE;
 use crate::support::companion::Companion;
 use crate::support::mcp::Client;
+use crate::support::process::Running;
 use crate::support::subject::Subject;
 
 const NOISE: &str = "NOISE-OF-A-TOOL";
@@ -194,4 +196,128 @@ fn a_model_may_ask_for_it_and_a_human_decides() {
     assert_eq!(companion.say("hello again"), "Hello yourself.");
     client.end();
     companion.stop(runner);
+}
+
+/// From the chat: the human's own wish, and the question that a model's wish becomes.
+#[test]
+fn it_is_asked_for_and_agreed_to_in_the_terminal_front() {
+    let (companion, old, rebuilt) = gone_on(Subject::StandIn);
+    let between = companion.session();
+    let runner = companion.start();
+    let mut chat = Running::spawn(&mut companion.command(&["attach", "--json"]));
+    let line = |chat: &Running, what: &str, wanted: &dyn Fn(&Value) -> bool| -> Value {
+        let read = |line: &str| serde_json::from_str::<Value>(line).ok();
+        let line = chat.wait_line(what, PATIENCE, |line| read(line).is_some_and(|value| wanted(&value)));
+        read(&line).unwrap()
+    };
+    let mut client = Client::connect(&companion);
+    let id = rebuilt["operation_id"].as_str().unwrap();
+    client.done(
+        "rollback_request",
+        &json!({ "operation_id": id, "confirmation": "ROLLBACK", "carry_new_turns": true }),
+    );
+    let question = line(&chat, "the question", &|value| value["type"] == "question");
+    assert_eq!(question["what"], "rollback");
+    assert!(question["reasons"][0].as_str().unwrap().contains("with what has been said since"), "{question}");
+    assert_eq!(companion.session(), between);
+    let no =
+        json!({ "type": "answer", "id": 1, "operation": question["operation"], "digest": "", "yes": false });
+    chat.write(format!("{no}\n"));
+    assert_eq!(line(&chat, "the answer", &|value| value["type"] == "result" && value["id"] == 1)["ok"], true);
+    assert_eq!(companion.json(&["status"])["operation"]["status"], "cancelled");
+
+    // Its own command is a yes.
+    chat.write(format!("{}\n", json!({ "type": "command", "id": 2, "name": "rollback_carrying" })));
+    let done = line(&chat, "the answer", &|value| value["type"] == "result" && value["id"] == 2);
+    assert!(
+        done["ok"] == true && done["text"].as_str().unwrap().contains("with what has been said since"),
+        "{done}"
+    );
+    let now = companion.session();
+    assert!(now != old && now != between);
+    client.end();
+    drop(chat);
+    companion.stop(runner);
+}
+
+/// A message that had no answer in the old session, was left out of the rebuild and sent again: it stands in the old
+/// transcript, too, and must be said once.
+fn a_message_that_was_sent_again_is_said_once(subject: Subject) {
+    let companion =
+        Companion::new(subject, "stable_file_seconds = 0.2", "rebuild = \"off\"\nmin_gain_percent = 1");
+    let stub = &companion.world.stub;
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    stub.on_tool_turn(
+        "shed",
+        Reply::bash(&format!("seq -f '{NOISE} %g' 1 600")),
+        Reply::text("The shed holds ropes."),
+    );
+    for words in ["hello there", "look into the shed"] {
+        say(&companion, words);
+    }
+    let old = companion.session();
+    stub.on_text("red kite", Reply::error(401, "authentication_error", "made up trouble"));
+    companion.run(&["send", "where is my red kite?"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]);
+    companion.json(&["request", "--confirm", "REBUILD"]);
+    let rebuilt = companion.json(&["confirm", "--yes"]);
+    assert_eq!(rebuilt["operation"]["status"], "activated", "{rebuilt:#}");
+    stub.clear_rules();
+    stub.on_text("red kite", Reply::text("In the attic."));
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    companion.run(&["retry"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    assert_eq!(stub.last_main().occurrences("where is my red kite?"), 1);
+    let transcript = fs::read_to_string(companion.world.sandbox.transcript(&old)).unwrap();
+    assert!(transcript.contains("where is my red kite?"), "it stands in the old one, too");
+
+    let answer = companion.json(&BACK);
+    assert_eq!(answer["operation"]["status"], "activated", "{answer:#}");
+    say(&companion, "hello again");
+    let asked = stub.last_main();
+    assert_eq!(asked.occurrences("where is my red kite?"), 1, "{:#?}", asked.view());
+    assert_eq!(asked.occurrences("In the attic."), 1, "{:#?}", asked.view());
+    assert!(asked.occurrences(NOISE) >= 600, "{:#?}", asked.view());
+    assert_eq!(asked.occurrences("made up trouble"), 0);
+    companion.json(&["request", "--confirm", "REBUILD"]);
+    let rebuilt = companion.json(&["confirm", "--yes"]);
+    assert_eq!(rebuilt["operation"]["status"], "activated", "{rebuilt:#}");
+    say(&companion, "hello once more");
+    assert_eq!(stub.last_main().occurrences("where is my red kite?"), 1);
+}
+
+#[test]
+fn a_message_that_was_sent_again_is_said_once_on_the_stand_in() {
+    a_message_that_was_sent_again_is_said_once(Subject::StandIn);
+}
+
+#[test]
+fn a_message_that_was_sent_again_is_said_once_on_the_newest_cli() {
+    if let Some(subject) = Subject::real("2.1.332") {
+        a_message_that_was_sent_again_is_said_once(subject);
+    }
+}
+
+#[test]
+fn a_message_that_was_sent_again_is_said_once_on_the_oldest_cli() {
+    if let Some(subject) = Subject::real("2.1.199") {
+        a_message_that_was_sent_again_is_said_once(subject);
+    }
+}
+
+/// What is forgotten is forgotten in the way back, too, and the way back can be gone again.
+#[test]
+fn words_forgotten_after_a_way_back_stay_out() {
+    let (companion, ..) = gone_on(Subject::StandIn);
+    companion.json(&BACK);
+    companion.run(&["forget", "my kite is a red one 🪁 风筝", "--yes"]).expect_code(0);
+    say(&companion, "hello again");
+    companion.json(&["request", "--confirm", "REBUILD"]);
+    assert_eq!(companion.json(&["confirm", "--yes"])["operation"]["status"], "activated");
+    say(&companion, "hello once more");
+    let again = companion.json(&BACK);
+    assert_eq!(again["operation"]["status"], "activated", "{again:#}");
+    say(&companion, "and now?");
+    let asked = companion.world.stub.last_main();
+    assert_eq!((asked.occurrences("my kite is a red one"), asked.occurrences("[forgotten]")), (0, 1));
 }

@@ -61,13 +61,7 @@ impl Worker<'_> {
             }
         }
         // Nothing that was said may be left behind, so that no limit holds for the part in between.
-        let settings = RebuildSettings {
-            min_gain_percent: 0,
-            carry_max_tokens: 0,
-            max_event_chars: 0,
-            context_window: 0,
-            ..self.settings.clone()
-        };
+        let settings = self.settings.without_limits();
         let new_session = SessionId::generate();
         let plan = rebuild::plan(&PlanInput {
             source: &source.copy,

@@ -73,6 +73,20 @@ impl RebuildSettings {
     }
 }
 
+impl RebuildSettings {
+    /// The same, with nothing left out or cut, and nothing weighed: for what must hold everything.
+    #[must_use]
+    pub fn without_limits(&self) -> Self {
+        Self {
+            min_gain_percent: 0,
+            carry_max_tokens: 0,
+            max_event_chars: 0,
+            context_window: 0,
+            ..self.clone()
+        }
+    }
+}
+
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {

@@ -100,7 +100,9 @@ pub enum Command {
     /// Go on with a session that exists: set the pointer to it after a check
     Adopt(Adopt),
     /// The MCP server on standard input and output: a model may look and ask, a human decides
-    Mcp,
+    Mcp(Mcp),
+    /// Coming from `kael-thread-rebuild`: what will differ, and links under its names
+    Migrate(Migrate),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -281,6 +283,49 @@ pub struct Rollback {
 pub struct Clear {
     /// The operation with the conflict [default: the newest one with a conflict]
     pub operation: Option<String>,
+}
+
+/// Arguments of `mcp`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Mcp {
+    /// Register the server instead of being it
+    #[command(subcommand)]
+    pub command: Option<McpCommand>,
+}
+
+/// Where the server is registered.
+#[derive(Debug, Subcommand)]
+pub enum McpCommand {
+    /// Register the server for a `claude` in tmux or systemd, with `claude mcp add`, and allow the four tools that only
+    /// read; turns of `kael-runner run` have it by themselves. Some versions heed a folder's allow list only once its
+    /// trust question was answered
+    Install {
+        /// For which sessions
+        #[arg(long, value_enum, default_value = "local")]
+        scope: crate::mcp::install::Scope,
+    },
+    /// Take both out again
+    Uninstall {
+        /// For which sessions
+        #[arg(long, value_enum, default_value = "local")]
+        scope: crate::mcp::install::Scope,
+    },
+}
+
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// Say what will differ with this configuration of the original's, and whether the setup passes its acceptance list;
+    /// changes nothing
+    #[arg(long, value_name = "CONFIG", conflicts_with_all = ["into", "replace"])]
+    pub check: Option<PathBuf>,
+    /// Where to make the links `kael-thread-rebuild` and `kael-thread-rebuild-mcp` [default: this program's folder]
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Move what stands there under these names aside
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// Arguments of `gc`.

@@ -9,6 +9,8 @@ pub mod error;
 mod forget;
 mod gc;
 pub mod logs;
+mod mcp;
+mod migrate;
 pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod plan;
@@ -104,8 +106,14 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Doctor => doctor::run(&companion()?, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
-        Command::Mcp => crate::mcp::run(companion()?).map(done),
-        Command::Gc(args) => gc::run(&companion()?, &args, &output).map(done),
+        Command::Mcp(args) => mcp::run(companion()?, &args, &output).map(done),
+        Command::Migrate(args) => migrate::run(&args, &output),
+        Command::Gc(args) => {
+            if !args.dry_run {
+                refuse_inside_invocation("gc")?;
+            }
+            gc::run(&companion()?, &args, &output).map(done)
+        }
         Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
         Command::Restore(args) => {
             refuse_inside_invocation("restore")?;
@@ -129,7 +137,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         | Command::Retry
         | Command::Skip
         | Command::Pause
-        | Command::Continue => operations::run(&companion()?, command, &output).map(done),
+        | Command::Continue => operations::run(&companion()?, command, &output, original).map(done),
     }
 }
 

@@ -14,10 +14,13 @@ use super::args::Command;
 use super::error::{CliError, ErrorKind};
 use super::output::Output;
 
-/// Runs the command.
-pub fn run(companion: &Companion, command: Command, output: &Output) -> Result<(), CliError> {
+/// Runs the command. Called by the original's name it prints the operation alone, as that did.
+pub fn run(companion: &Companion, command: Command, output: &Output, original: bool) -> Result<(), CliError> {
     let (kind, arguments) = request(companion, command)?;
-    let answer = perform(companion, kind, &arguments)?;
+    let mut answer = perform(companion, kind, &arguments)?;
+    if original && answer["operation"].is_object() {
+        answer = answer["operation"].take();
+    }
     output.print(&answer, || {
         let id = answer.pointer("/operation/operation_id").and_then(Value::as_str);
         let next = answer["next"].as_str().unwrap_or("done");

@@ -23,7 +23,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kael_core::rebuild::{self, Show};
+use kael_core::ids::SessionId;
+use kael_core::operation::{Kind as OpKind, Operation};
+use kael_core::rebuild::{self, PlanInput, Show};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::error::{CliError, ErrorKind};
@@ -31,6 +33,7 @@ use crate::facts;
 use crate::keeper::Keeper;
 use crate::kept::{self, Copy};
 use crate::queue::Setting;
+use crate::settings::{Kept, extract_rules};
 
 pub use files::Holder;
 pub use json::Kind;
@@ -191,7 +194,11 @@ fn correct(keeper: &Keeper) -> Result<(), CliError> {
     }
     let guard = keeper.store.lock()?;
     for mut operation in guard.list()?.operations {
-        if operation.rewritten(&digests)? {
+        let mut changed = operation.rewritten(&digests)?;
+        if operation.kind == OpKind::Return {
+            changed |= read_anew(keeper, &mut operation)?;
+        }
+        if changed {
             guard.save(&mut operation)?;
         }
     }
@@ -204,6 +211,27 @@ fn correct(keeper: &Keeper) -> Result<(), CliError> {
         }
     }
     Ok(())
+}
+
+/// The way back's rows are the old transcript's: what they say is read as a rebuild would read it.
+fn read_anew(keeper: &Keeper, operation: &mut Operation) -> Result<bool, CliError> {
+    let Some(made) = operation.state().candidate().filter(|made| made.path.is_file()) else {
+        return Ok(false);
+    };
+    let plan = rebuild::plan(&PlanInput {
+        source: &made.path,
+        source_session: made.session,
+        new_session: SessionId::generate(),
+        operation: None,
+        settings: &keeper.unlimited_settings()?,
+        rules: &extract_rules(&keeper.companion.config, &Kept::of(&keeper.queue)?.decided),
+        own: &facts::own_rows(&keeper.queue)?,
+        accept_damage: None,
+    })?;
+    let said = rebuild::write_candidate_to(&plan, &made.path, &made.path, &mut std::io::sink())?.manifest;
+    let before = operation.manifest.take();
+    operation.manifest = Some(serde_json::json!(said));
+    Ok(operation.manifest != before)
 }
 
 /// An interrupted one, if there is: since when.

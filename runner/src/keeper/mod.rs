@@ -18,6 +18,7 @@ mod repair;
 mod settle;
 mod tidy;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -49,6 +50,8 @@ pub struct Keeper {
     version: Option<String>,
     asked: Option<(OperationId, Status)>,
     is_runner: bool,
+    /// The sessions whose transcripts are copied, as long as the pointer names this one.
+    kept: Option<(Option<SessionId>, BTreeSet<SessionId>)>,
     _lock: FileLock,
 }
 
@@ -81,7 +84,7 @@ impl Keeper {
     fn with_lock(companion: Companion, lock: FileLock, is_runner: bool) -> Result<Self, CliError> {
         let queue = companion.queue()?;
         let store = companion.store()?;
-        Ok(Self { companion, queue, store, version: None, asked: None, is_runner, _lock: lock })
+        Ok(Self { companion, queue, store, version: None, asked: None, is_runner, kept: None, _lock: lock })
     }
 
     /// Opens everything anew after the storage has failed: what an earlier sync left is unknown, and nothing is written
@@ -105,6 +108,11 @@ impl Keeper {
     pub fn recover(&mut self) -> Result<Vec<String>, CliError> {
         let mut told = self.recover_pointer_and_operations()?;
         told.extend(self.settle_leftovers()?);
+        if let Some(since) = crate::forget::unfinished(self)? {
+            told.push(format!(
+                "`forget` was interrupted at {since}: call it again with the same words, it does what is left"
+            ));
+        }
         Ok(told)
     }
 

@@ -98,6 +98,11 @@ impl Keeper {
         })?)
     }
 
+    /// How a transcript is read where nothing may be left out.
+    pub(crate) fn unlimited_settings(&self) -> Result<RebuildSettings, CliError> {
+        Ok(self.rebuild_settings()?.without_limits())
+    }
+
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
         let mut settings = rebuild_settings(&self.companion.config, &Kept::of(&self.queue)?);
         if self.mends_open_turn()? {

@@ -14,12 +14,19 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be written; the copies are whole up to where they were.
-    pub fn keep(&self) -> Result<(), CliError> {
-        kept::keep(&self.companion)
+    pub fn keep(&mut self) -> Result<(), CliError> {
+        let current = self.companion.pointer.read()?.session();
+        // Which ones are kept changes with the pointer alone; the operations need not be read after every turn.
+        if self.kept.as_ref().is_none_or(|(of, _)| *of != current) {
+            self.kept = Some((current, kept::sessions(&self.companion)?));
+        }
+        let (_, sessions) = self.kept.as_ref().ok_or_else(|| CliError::failed("no session is known"))?;
+        kept::keep(&self.companion, sessions)
     }
 
     /// Both that follows an operation: copies, and old evidence cleared away. That it fails undoes nothing.
-    pub(super) fn tidy(&self) {
+    pub(super) fn tidy(&mut self) {
+        self.kept = None;
         let done = self.keep().and_then(|()| self.clear_away(Limits::default()));
         match done {
             Ok(report) if report.removed.is_empty() => {}

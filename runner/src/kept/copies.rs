@@ -320,3 +320,110 @@ fn length(pieces: &[Piece]) -> u64 {
 fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kael_core::disk::{Fault, FaultPlan, Lose, When};
+
+    struct Place {
+        _keep: tempfile::TempDir,
+        copy: Copy,
+    }
+
+    fn place() -> Place {
+        let keep = tempfile::tempdir().unwrap();
+        let root = keep.path().to_owned();
+        fs::create_dir_all(root.join("project")).unwrap();
+        let copy = Copy {
+            session: SessionId::generate(),
+            live: root.join("project/s.jsonl"),
+            copy: root.join("kept/s.jsonl"),
+            pieces: root.join("kept/s.pieces"),
+        };
+        Place { _keep: keep, copy }
+    }
+
+    fn live(copy: &Copy, turns: usize) -> Vec<u8> {
+        let text: String = (0..turns).map(|n| format!("{{\"n\":{n},\"said\":\"风筝 🪁\"}}\n")).collect();
+        // Appended to, as the CLI does: the inode stays.
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&copy.live).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0).unwrap();
+        text.into_bytes()
+    }
+
+    /// Stops at every durable step, in every way, until one gets through.
+    fn every_stop(mut scenario: impl FnMut(FaultPlan) -> bool) -> u64 {
+        let mut walked = 0;
+        for lose in [Lose::Nothing, Lose::Data, Lose::Everything] {
+            for when in [When::Before, When::Torn, When::After] {
+                for at in 0.. {
+                    if !scenario(FaultPlan { at, fault: Fault::Stop(when, lose) }) {
+                        break;
+                    }
+                    walked += 1;
+                }
+            }
+        }
+        walked
+    }
+
+    #[test]
+    fn stopped_anywhere_a_copy_is_brought_up_to_date_by_the_next_time() {
+        let walked = every_stop(|plan| {
+            let Place { _keep, copy } = place();
+            let (disk, twin) = Disk::faulty(plan);
+            live(&copy, 3);
+            let first = copy.update(&disk);
+            live(&copy, 7);
+            drop(first.and_then(|_| copy.update(&disk)));
+            // What is there is a beginning of the original, whatever it is.
+            let state = copy.state().unwrap();
+            assert!(matches!(state, State::None | State::Whole), "{plan:?}: {state:?}");
+            let text = live(&copy, 9);
+            assert_eq!(copy.update(&Disk::real()).unwrap(), State::Whole, "{plan:?}");
+            assert_eq!(fs::read(&copy.copy).unwrap(), text, "{plan:?}");
+            assert_eq!(copy.verify().unwrap(), text.len() as u64);
+            twin.struck()
+        });
+        assert!(walked > 60, "{walked}");
+    }
+
+    #[test]
+    fn stopped_anywhere_a_copy_is_put_back_by_the_next_time_and_nothing_is_lost() {
+        for damaged in [false, true] {
+            let walked = every_stop(|plan| {
+                let Place { _keep, copy } = place();
+                let text = live(&copy, 5);
+                copy.update(&Disk::real()).unwrap();
+                fs::remove_file(&copy.live).unwrap();
+                let tail = &text[text.len() / 2..];
+                if damaged {
+                    fs::write(&copy.live, tail).unwrap();
+                }
+                let (disk, twin) = Disk::faulty(plan);
+                drop(copy.put_back(&disk));
+                drop(copy.put_back(&Disk::real()).unwrap());
+                assert_eq!(fs::read(&copy.live).unwrap(), text, "{plan:?}");
+                assert_eq!(fs::read(&copy.copy).unwrap(), text, "{plan:?}");
+                let aside = fs::read_dir(copy.copy.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
+                let aside = aside.filter(|path| path.to_string_lossy().contains(".damaged-"));
+                let kept = aside.map(|path| fs::read(path).unwrap()).any(|bytes| bytes == tail);
+                assert_eq!(kept, damaged, "{plan:?}: what stood there is kept");
+                twin.struck()
+            });
+            assert!(walked > 40, "{walked}");
+        }
+    }
+
+    #[test]
+    fn many_pieces_are_made_one() {
+        let Place { _keep, copy } = place();
+        for turns in 1..=PIECES + 2 {
+            live(&copy, turns);
+            copy.update(&Disk::real()).unwrap();
+        }
+        assert!(copy.read_pieces().unwrap().len() < 5);
+        assert_eq!(copy.verify().unwrap(), fs::metadata(&copy.live).unwrap().len());
+    }
+}

@@ -57,9 +57,9 @@ pub fn sessions(companion: &Companion) -> Result<BTreeSet<SessionId>, CliError> 
 ///
 /// # Errors
 /// When a copy cannot be written.
-pub fn keep(companion: &Companion) -> Result<(), CliError> {
-    for session in sessions(companion)? {
-        let copy = Copy::of(companion, session);
+pub fn keep(companion: &Companion, sessions: &BTreeSet<SessionId>) -> Result<(), CliError> {
+    for session in sessions {
+        let copy = Copy::of(companion, *session);
         match copy.update(&companion.disk)? {
             // The CLI removes old transcripts; for the present one the next turn is held.
             State::Vanished | State::Damaged(_) => {

@@ -16,7 +16,9 @@
 mod actions;
 mod answer;
 mod arguments;
+pub mod install;
 pub mod offer;
+mod permissions;
 mod schema;
 mod server;
 mod stop;

@@ -23,27 +23,48 @@ pub fn allowed(consent: Consent) -> Vec<String> {
     Tool::ALL.into_iter().filter(offered).map(full_name).collect()
 }
 
-/// The value of `--mcp-config`: the same from turn to turn, so that the prompt cache holds.
+/// How the server is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Variables it needs.
+    pub variables: Vec<(&'static str, String)>,
+}
+
+/// The server of a companion.
 #[must_use]
-pub fn config_json(config: &Config, program: &Path) -> String {
+pub fn server(config: &Config, program: &Path) -> Server {
     let mut arguments = Vec::new();
-    let mut variables = json!({});
+    let mut variables = Vec::new();
+    let path = config.path.to_string_lossy().into_owned();
     if config.original {
         // Its defaults hold only where it is reached in the original's way.
-        variables = json!({ "KAEL_RUNNER_CONFIG": "", "KAEL_REBUILD_CONFIG": config.path });
+        variables = vec![("KAEL_RUNNER_CONFIG", String::new()), ("KAEL_REBUILD_CONFIG", path)];
     } else {
-        arguments.extend(["--config".to_owned(), config.path.to_string_lossy().into_owned()]);
+        arguments.extend(["--config".to_owned(), path]);
     }
     if let Some(name) = &config.name {
         arguments.extend(["--companion".to_owned(), name.clone()]);
     }
     arguments.push("mcp".to_owned());
+    Server { command: program.to_string_lossy().into_owned(), arguments, variables }
+}
+
+/// The value of `--mcp-config`: the same from turn to turn, so that the prompt cache holds.
+#[must_use]
+pub fn config_json(config: &Config, program: &Path) -> String {
+    let server = server(config, program);
+    let variables: serde_json::Map<String, serde_json::Value> =
+        server.variables.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
     json!({
         "mcpServers": {
             NAME: {
                 "type": "stdio",
-                "command": program,
-                "args": arguments,
+                "command": server.command,
+                "args": server.arguments,
                 "env": variables,
                 "alwaysLoad": true,
             },
