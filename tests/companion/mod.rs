@@ -11,6 +11,8 @@ mod operations;
 mod outcomes;
 mod queue;
 mod repair;
+mod soak;
 mod storage;
+mod text;
 mod tools;
 mod walk;
