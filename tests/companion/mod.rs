@@ -11,6 +11,7 @@ mod operations;
 mod outcomes;
 mod queue;
 mod repair;
+mod service;
 mod soak;
 mod storage;
 mod text;

@@ -338,13 +338,36 @@ fn systemd_is_told_when_the_runner_is_ready_and_when_it_leaves() {
     let path = companion.world.sandbox.path("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let runner = Running::spawn(companion.command(&["run"]).env("NOTIFY_SOCKET", &path));
+    let mut command = companion.command(&["run"]);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    let runner = Running::spawn(&mut command);
     let next = || {
         let mut buffer = [0; 512];
         let read = socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..read]).trim().to_owned()
     };
     assert_eq!(next(), "READY=1");
+    let until = |wanted: &str| {
+        for _ in 0..1000 {
+            let told = next();
+            if told.starts_with(wanted) {
+                return told;
+            }
+            assert!(
+                ["STATUS=", "WATCHDOG=1", "READY=1"].iter().any(|known| told.starts_with(known)),
+                "{told}"
+            );
+        }
+        panic!("{wanted} was not told");
+    };
+    until("STATUS=waiting for a message");
+    // From the loop itself, twice in the time that the manager allows.
+    until("WATCHDOG=1");
+    until("WATCHDOG=1");
+    runner.signal(rustix::process::Signal::HUP);
+    let reloading = until("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    until("READY=1");
     companion.stop(runner);
     let mut last = String::new();
     while last != "STOPPING=1" {
