@@ -34,6 +34,7 @@ fn main() -> Outcome<()> {
             "rebuild" => drop(full_rebuild(&path)?),
             "line" | "plan" => drop(plan(&path)?),
             "generate" => drop(generate(&path, 100 << 20)?),
+            "large" => drop(generate(&path, 1000 << 20)?),
             _ => drop(measure(&path, None)?),
         }
         println!("{}", peak_kib()?);

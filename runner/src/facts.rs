@@ -1,7 +1,7 @@
 //! What only the queue knows about a transcript: which rows are ours, and what was said through us.
 //! The extractor trusts the first, the proof is held against the second (DESIGN 4, 6).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kael_core::ids::SessionId;
 use kael_core::operation::OpStore;
@@ -10,6 +10,7 @@ use kael_core::transcript::OwnRows;
 use sha2::{Digest, Sha256};
 
 use crate::cli::error::CliError;
+use crate::companion::Companion;
 use crate::queue::{AdditionState, Ending, Queue};
 
 /// The rows our inbox sent, by what they are.
@@ -85,6 +86,21 @@ pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Ev
         }
     }
     Ok(evidence)
+}
+
+/// Every session that is or was this companion's conversation, or that it began.
+pub fn known_sessions(companion: &Companion) -> Result<BTreeSet<SessionId>, CliError> {
+    let mut known: BTreeSet<SessionId> = companion.queue()?.sessions_run(false)?.into_iter().collect();
+    known.extend(companion.pointer.read()?.session());
+    for line in companion.pointer.history()? {
+        known.extend(line.from);
+        known.insert(line.to);
+    }
+    for operation in companion.store()?.list()?.operations {
+        known.extend(operation.source.as_ref().map(|source| source.session));
+        known.extend(operation.state().candidate().map(|candidate| candidate.session));
+    }
+    Ok(known)
 }
 
 /// The session and those it was rebuilt from, through all generations.

@@ -185,6 +185,8 @@ fn a_vanished_session_holds_the_queue_and_no_fresh_one_is_begun() {
     let transcript = companion.world.sandbox.transcript(&session);
     let aside = companion.world.sandbox.path("aside.jsonl");
     fs::rename(&transcript, &aside).unwrap();
+    // Where there is a copy, its way back is said instead.
+    fs::remove_dir_all(companion.world.sandbox.state().join("kept")).unwrap();
     companion.run(&["send", "are you there?"]).expect_code(0);
     let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
     assert!(outcome.stderr.contains("there is no transcript"), "{}", outcome.stderr);

@@ -1,9 +1,14 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
+mod backup;
 mod absorb;
 mod clock;
 mod conversation;
+mod decisions;
+mod estimates;
 mod failures;
+mod forget;
+mod kept;
 mod kills;
 mod logs;
 mod mcp;
@@ -16,4 +21,5 @@ mod soak;
 mod storage;
 mod text;
 mod tools;
+mod way_back;
 mod walk;

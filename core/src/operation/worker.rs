@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::consent::{Consent, ConsentVerdict};
-use super::record::Operation;
+use super::record::{Kind, Operation};
 use super::state::{Candidate, OpEvent, OpState};
 use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
@@ -98,7 +98,8 @@ pub enum WorkerError {
     /// The conversation has gone on in the new session; going back would lose that.
     #[error(
         "session {session} has gone on since it was made current: going back would leave those words behind, so nothing \
-         was changed; if they may be left, run `kael-runner pointer set {before}`"
+         was changed; `kael-runner rollback-request --carry-new-turns --confirm ROLLBACK` takes them along, and if they may \
+         be left, `kael-runner pointer set {before}` goes back without them"
     )]
     GoneOn {
         /// The session.
@@ -109,13 +110,13 @@ pub enum WorkerError {
 }
 
 /// Why a step failed, and whether somebody else is behind it.
-struct Failure {
-    reason: String,
-    session_conflict: bool,
+pub(super) struct Failure {
+    pub(super) reason: String,
+    pub(super) session_conflict: bool,
 }
 
 impl Failure {
-    fn because(reason: impl Into<String>) -> Self {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), session_conflict: false }
     }
 
@@ -220,6 +221,10 @@ impl Worker<'_> {
         };
         let copy = source.copy.clone();
         operation.source = Some(source);
+        if operation.kind == Kind::Return {
+            let candidate = self.build_way_back(operation, session)?;
+            return Ok((candidate, PointerValue::Session(session).into()));
+        }
         let new_session = SessionId::generate();
         let plan = rebuild::plan(&PlanInput {
             source: &copy,
@@ -234,7 +239,11 @@ impl Worker<'_> {
         operation.plan_digest = Some(plan.digest());
         operation.dirty_at_prepare = Some(plan.ledger.to_json(&copy, 0, &[]));
         operation.stats = Some(json!(plan.stats));
-        let blocked = plan.blocked_reason();
+        let digest = plan.digest();
+        let given = matches!(operation.consent_for(&digest, self.clock.now()), ConsentVerdict::Given { .. });
+        // A human who was shown what speaks against this very plan may have said yes in spite of it.
+        let in_spite = given && operation.yes().is_some_and(|yes| yes.in_spite);
+        let blocked = plan.blocked_record(in_spite);
         if !blocked.is_empty() {
             return Err(Failure::because(blocked));
         }
@@ -252,6 +261,10 @@ impl Worker<'_> {
             "proof": proof,
             "root": written.root_uuid,
             "estimated_tokens": plan.gain.estimated_after,
+            "overhead_tokens": plan.gain.overhead_tokens,
+            "speech_tokens": plan.gain.speech_tokens,
+            "calibration": plan.calibration,
+            "pairs": plan.pairs,
         }));
         let new_id = new_session.to_string();
         operation.command =

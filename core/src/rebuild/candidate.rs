@@ -1,6 +1,6 @@
 //! The candidate: the plan's items as rows that every supported CLI resumes (facts 1).
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -264,6 +264,45 @@ pub(super) fn digest(blocks: &[String]) -> String {
         }
     }
     hex(&hasher.finalize())
+}
+
+/// Takes the digests of a manifest anew from a candidate whose words were changed on purpose. Says whether any differ.
+///
+/// # Errors
+/// When the candidate cannot be read.
+pub fn redigest(manifest: &mut [ManifestEntry], candidate: &Path) -> Result<bool, RebuildError> {
+    let file = std::fs::File::open(candidate).map_err(RebuildError::io(candidate, "open"))?;
+    let mut changed = false;
+    for line in std::io::BufReader::new(file).lines() {
+        let line = line.map_err(RebuildError::io(candidate, "read"))?;
+        let row: serde_json::Value = serde_json::from_str(&line)
+            .map_err(|source| RebuildError::Json { path: candidate.to_owned(), source })?;
+        let id = row["uuid"].as_str().unwrap_or_default();
+        let Some(entry) = manifest.iter_mut().find(|entry| entry.item_id == id) else { continue };
+        let mut blocks: Vec<String> = match &row["message"]["content"] {
+            serde_json::Value::String(text) => vec![text.clone()],
+            content => content
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|block| block["text"].as_str().map(str::to_owned))
+                .collect(),
+        };
+        let injected = digest(&blocks);
+        if injected == entry.injected_sha256 {
+            continue;
+        }
+        let stamp = row["kael"]["stamp"].as_u64().and_then(|stamp| usize::try_from(stamp).ok()).unwrap_or(0);
+        if let Some(first) = blocks.first_mut()
+            && let Some(words) = first.get(stamp..)
+        {
+            *first = words.to_owned();
+        }
+        entry.injected_sha256 = injected;
+        entry.source_sha256 = digest(&blocks);
+        changed = true;
+    }
+    Ok(changed)
 }
 
 /// The model of each assistant item: its own, else that of the nearest one before it, else after it.

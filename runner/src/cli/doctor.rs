@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 
 use kael_core::config::{Activation, Config, project_dir};
 use kael_core::pointer::{PointerValue, probe_exchange};
+use kael_core::transcript::drift;
 use serde_json::{Value, json};
 
 use crate::claude::binary::{self, VersionCache};
@@ -63,8 +64,10 @@ fn look(companion: &Companion) -> (Value, Vec<Check>) {
     let pane = Pane::look(config);
     let store = companion.store();
     let active = store.as_ref().ok().and_then(|store| store.active().ok().flatten());
+    let version = binary.as_ref().ok().and_then(|binary| version_of(config, binary));
     let mut checks = vec![
-        check_cli(config, &binary),
+        check_cli(&binary, version.as_deref()),
+        check_shapes(version.as_deref()),
         check_workdir(config),
         check_project_dir(config),
         check_pointer(companion),
@@ -117,18 +120,37 @@ fn find_binary(config: &Config) -> Result<PathBuf, String> {
     binary::resolve(name, &config.claude_workdir, search.as_deref()).map_err(|error| error.to_string())
 }
 
-fn check_cli(config: &Config, binary: &Result<PathBuf, String>) -> Check {
+fn version_of(config: &Config, binary: &Path) -> Option<String> {
+    let env: Vec<(String, String)> = config.claude.env.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    VersionCache::default().version(binary, &env, REMOVED)
+}
+
+/// Which versions' transcripts the table of known shapes was checked against.
+fn check_shapes(version: Option<&str>) -> Check {
+    let all = drift::CHECKED_VERSIONS.join(", ");
+    match version {
+        Some(version) if !drift::is_checked(version) => Check::note(
+            "shapes",
+            format!(
+                "transcripts of {version} were not looked at; known are those of {all}: a shape that is new blocks a \
+                 rebuild, with its line"
+            ),
+        ),
+        _ => Check::new("shapes", Ok(format!("the shapes of rows were checked against {all}"))),
+    }
+}
+
+fn check_cli(binary: &Result<PathBuf, String>, version: Option<&str>) -> Check {
     let binary = match binary {
         Ok(binary) => binary,
         Err(error) => return Check::new("cli", Err(error.clone())),
     };
-    let env: Vec<(String, String)> = config.claude.env.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    match VersionCache::default().version(binary, &env, REMOVED) {
+    match version {
         None => Check::new(
             "cli",
             Err(format!("{} --version prints no version: is it Claude Code?", binary.display())),
         ),
-        Some(version) if versions::is_known(&version) => {
+        Some(version) if versions::is_known(version) => {
             Check::new("cli", Ok(format!("{} is {version}, which was measured", binary.display())))
         }
         Some(version) => Check::note(

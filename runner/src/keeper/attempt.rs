@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::cli::error::CliError;
 use crate::envelope::{self, Sender};
+use crate::kept::Copy;
 use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 use crate::versions::{self, OpenCall};
 
@@ -204,6 +205,10 @@ impl Keeper {
         match pointer {
             PointerValue::Session(session) => {
                 let transcript = self.companion.transcript(session);
+                // A CLI that finds less than was said goes on without the rest, and says nothing.
+                if let Some(trouble) = Copy::of(&self.companion, session).trouble()? {
+                    return Ok(Err(format!("{trouble}. Then run `kael-runner retry`")));
+                }
                 if transcript.is_file() {
                     return Ok(Ok(Target::Existing(session)));
                 }

@@ -15,6 +15,7 @@ mod outcome;
 mod perform;
 mod repair;
 mod settle;
+mod tidy;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -30,9 +31,11 @@ use crate::supervisor::View;
 
 pub use attempt::Next;
 pub use measure::{baseline, figures};
+pub(crate) use operations::{gone_on, register_carry_back};
 pub use operations::{outcome_line, question_line};
 pub use outcome::Kind;
 pub use settle::Settled;
+pub use tidy::report_json;
 
 /// A companion under our lock.
 pub struct Keeper {

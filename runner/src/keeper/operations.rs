@@ -7,7 +7,7 @@ use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
     self, Consent, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status,
-    Worker, WorkerError,
+    StoreError, StoreGuard, Worker, WorkerError,
 };
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
@@ -16,8 +16,9 @@ use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
+use crate::companion::Companion;
 use crate::facts;
-use crate::settings::{extract_rules, rebuild_settings};
+use crate::settings::{Kept, extract_rules, rebuild_settings};
 
 use super::Keeper;
 
@@ -54,7 +55,7 @@ impl Keeper {
         self.asked = asking;
         let id = operation.id;
         let mut lines = vec![question_line(&operation)];
-        if operation.status() == Status::Pending {
+        if operation.status() == Status::Pending && operation.kind != Kind::Return {
             match self.plan_now(Some(id)) {
                 Ok(plan) => {
                     lines.extend(super::figures(&plan));
@@ -91,14 +92,14 @@ impl Keeper {
             new_session: SessionId::generate(),
             operation,
             settings: &self.rebuild_settings()?,
-            rules: &extract_rules(config),
+            rules: &extract_rules(config, &Kept::of(&self.queue)?.decided),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
     }
 
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
-        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        let mut settings = rebuild_settings(&self.companion.config, &Kept::of(&self.queue)?);
         if self.mends_open_turn()? {
             // What frees little is worth it when nothing else lets the conversation go on.
             settings.min_gain_percent = 0;
@@ -133,11 +134,21 @@ impl Keeper {
     }
 
     /// Records a yes to the plan as it is now, or to a rollback that waits for one. `shown`: the digest of the plan that
-    /// the human saw, if one was shown.
-    pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
+    /// the human saw, if one was shown. `in_spite`: a human who was shown what speaks against it.
+    pub fn confirm(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+        in_spite: bool,
+    ) -> Result<Operation, CliError> {
         let lifetime = self.companion.config.runner.ask_expires;
         let operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
+            let yes = Consent::without_plan(by, self.now(), lifetime);
+            return Ok(self.store.lock()?.agree(id, yes, self.now())?);
+        }
+        if operation.kind == Kind::Return {
             let yes = Consent::without_plan(by, self.now(), lifetime);
             return Ok(self.store.lock()?.agree(id, yes, self.now())?);
         }
@@ -152,11 +163,19 @@ impl Keeper {
                 "the conversation has gone on since the plan was shown: look at the present one and confirm again",
             ));
         }
-        Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
+        let yes = Consent::new(&digest, by, self.now(), lifetime);
+        let yes = if in_spite { yes.in_spite() } else { yes };
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
     pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
+        let line = self.carry_out(id)?;
+        self.tidy();
+        Ok(line)
+    }
+
+    fn carry_out(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
             return self.operate_rollback(&operation);
@@ -255,6 +274,23 @@ impl Keeper {
         self.finish_rollback(operation)
     }
 
+    /// Goes back to the session before the newest rebuild and takes along what has been said since: an operation of its
+    /// own, begun and ended here. Where nothing has been said since, plainly.
+    pub fn carry_back(&mut self, id: OperationId, by: &str) -> Result<Operation, CliError> {
+        if !gone_on(&self.companion, &self.store.load(id)?) {
+            return self.roll_back(id, by);
+        }
+        self.refuse_over_open_turn()?;
+        let reason = format!("the way back with what has been said since is asked for by {by}");
+        let guard = self.store.lock()?;
+        let operation = register_carry_back(&guard, id, &reason, by, self.now())?;
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        guard.agree(operation.id, yes, self.now())?;
+        drop(guard);
+        self.operate(operation.id)?;
+        Ok(self.store.load(operation.id)?)
+    }
+
     fn finish_rollback(&mut self, mut operation: Operation) -> Result<Operation, CliError> {
         self.refuse_over_open_turn()?;
         self.with_worker(|worker| Ok(worker.roll_back(&mut operation)?))?;
@@ -317,6 +353,7 @@ impl Keeper {
         let ours = self.queue.sessions_run(false)?;
         let live = LiveOn { project_dir: &config.project_dir };
         let settings = self.rebuild_settings()?;
+        let rules = extract_rules(config, &Kept::of(&self.queue)?.decided);
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -326,7 +363,7 @@ impl Keeper {
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
             settings: &settings,
-            rules: &extract_rules(config),
+            rules: &rules,
             own: &own,
             evidence: &evidence,
             live: &live,
@@ -409,6 +446,34 @@ impl Keeper {
     }
 }
 
+/// Whether something was said in the session that an operation made current.
+pub(crate) fn gone_on(companion: &Companion, operation: &Operation) -> bool {
+    let Some(made) = operation.state().candidate() else { return false };
+    let placed = companion.transcript(made.session);
+    !kael_core::disk::digest(&placed).is_ok_and(|found| found.sha256 == made.sha256)
+}
+
+/// Notes the wish to go back from the newest switch with what has been said since. It waits for a yes.
+pub(crate) fn register_carry_back(
+    guard: &StoreGuard,
+    id: OperationId,
+    reason: &str,
+    by: &str,
+    at: Timestamp,
+) -> Result<Operation, StoreError> {
+    let newest = guard.newest_activated()?.map(|operation| operation.id);
+    if newest != Some(id) {
+        return Err(StoreError::NotNewest { id, newest });
+    }
+    let wish = NewOperation {
+        kind: Kind::Return,
+        reason: reason.into(),
+        requested_by: by.to_owned(),
+        by_policy: false,
+    };
+    Ok(guard.request(wish, at)?.into_operation())
+}
+
 /// Foreign live processes, by the CLI's own notes.
 struct LiveOn<'a> {
     project_dir: &'a std::path::Path,
@@ -438,6 +503,11 @@ pub fn question_line(operation: &Operation) -> String {
     if operation.status() == Status::RollbackPending {
         return format!("the session before the last rebuild is wanted back{reason}");
     }
+    if operation.kind == Kind::Return {
+        return format!(
+            "the session before the last rebuild is wanted back, with what has been said since{reason}"
+        );
+    }
     format!("a rebuild is asked for by {}{reason}", operation.requested_by)
 }
 
@@ -445,6 +515,10 @@ pub fn question_line(operation: &Operation) -> String {
 #[must_use]
 pub fn outcome_line(operation: &Operation) -> String {
     match operation.state() {
+        OpState::Activated(activation) if operation.kind == Kind::Return => format!(
+            "the session before the rebuild is back, with what has been said since: proved; the next turn resumes {}",
+            activation.candidate.session
+        ),
         OpState::Activated(activation) => {
             if operation.kind == Kind::Repair {
                 return format!(

@@ -32,13 +32,13 @@ impl Keeper {
             RequestKind::Request => {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
                 if arguments["confirmed"] == true {
-                    operation = self.confirm(operation.id, text("by"), None)?;
+                    operation = self.confirm(operation.id, text("by"), None, false)?;
                 }
                 Ok(shown(&operation, "registered"))
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
+                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str(), true)?.status()
                     == Status::RollbackPending;
                 let line = self.operate(id)?;
                 let operation = self.store.load(id)?;
@@ -69,7 +69,10 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id, "a human")?;
+                let operation = match arguments["carry_new_turns"] == true {
+                    true => self.carry_back(id, "a human")?,
+                    false => self.roll_back(id, "a human")?,
+                };
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -83,6 +86,11 @@ impl Keeper {
                 let operation = self.store.lock()?.clear_conflict(id, text("by"), self.now())?;
                 Ok(shown(&operation, "the conflict is cleared; policies may ask for rebuilds again"))
             }
+            RequestKind::Gc => {
+                let limits = serde_json::from_value(arguments["limits"].clone()).unwrap_or_default();
+                Ok(super::report_json(&self.clear_away(limits)?, false))
+            }
+            RequestKind::PutBack => self.put_back(arguments["session"].as_str()),
             RequestKind::Retry => self.retry(),
             RequestKind::Skip => self.skip(),
             RequestKind::Pause | RequestKind::Continue => {

@@ -10,6 +10,7 @@ mod additions;
 mod inbox;
 mod outbox;
 mod requests;
+mod rewrite;
 mod schema;
 mod settings;
 mod turns;
@@ -110,6 +111,32 @@ impl Queue {
         })?;
         schema::migrate(&mut queue)?;
         Ok(queue)
+    }
+
+    /// Writes a consistent copy of everything to a new file (0600), while others may write on. Synced.
+    pub fn snapshot(&self, to: &Path) -> Result<(), QueueError> {
+        let text = to.to_string_lossy().into_owned();
+        create_private(to)?;
+        // An empty file counts as a new database.
+        self.doing("copy the queue", |c| c.execute("VACUUM INTO ?1", [text]).map(drop))
+    }
+
+    /// Corrects where transcripts are said to be, after their folder moved.
+    pub fn relocate(&mut self, from: &Path, to: &Path) -> Result<(), QueueError> {
+        let all: Vec<String> = self.doing("read the invocations", |c| {
+            c.prepare("SELECT DISTINCT transcript FROM invocations")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        })?;
+        self.transaction("correct the transcripts' places", |t| {
+            for old in all {
+                if let Ok(name) = Path::new(&old).strip_prefix(from) {
+                    let new = to.join(name).to_string_lossy().into_owned();
+                    t.execute("UPDATE invocations SET transcript = ?2 WHERE transcript = ?1", [&old, &new])?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The queue's file.

@@ -1,7 +1,11 @@
 //! Rebuilds of small transcripts. `said` forms what a candidate says; each file looks at one matter.
 
+mod calibration;
+mod clauses;
+mod decisions;
 mod doubts;
 mod generations;
+mod hidden;
 mod limits;
 mod mutations;
 mod properties;
