@@ -1,7 +1,7 @@
 //! The companion's whole way, front to transcript and back, on the stand-in and on the real CLI.
 
-mod backup;
 mod absorb;
+mod backup;
 mod clock;
 mod conversation;
 mod decisions;
@@ -17,9 +17,10 @@ mod outcomes;
 mod queue;
 mod repair;
 mod service;
+mod signals;
 mod soak;
 mod storage;
 mod text;
 mod tools;
-mod way_back;
 mod walk;
+mod way_back;

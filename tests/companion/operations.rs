@@ -165,6 +165,43 @@ fn the_first_turn_after_a_switch_is_watched() {
 }
 
 #[test]
+fn a_failed_first_resume_switches_back_by_itself_and_the_message_is_answered_once() {
+    for subject in
+        [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten()
+    {
+        let companion = dirty(subject);
+        let before = companion.session();
+        let operation = companion.json(&["request", "--confirm", "REBUILD"])["operation"].clone();
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        let after = companion.session();
+        assert_ne!(after, before, "{operation:#}");
+        // The CLI does not find it, say because its home is another one: as it says so itself.
+        let program = companion.world.sandbox.path("bin/claude");
+        let target = fs::read_link(&program).unwrap();
+        let name = if companion.world.subject == Subject::StandIn { " stand-in-claude" } else { "" };
+        fs::remove_file(&program).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in *{after}*) echo 'No conversation found with session ID: {after}' >&2; exit 1;; esac\n\
+             exec {}{name} \"$@\"\n",
+            target.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        companion.world.stub.on_text("are you there", Reply::text("I am here."));
+        companion.run(&["send", "--key", "k", "are you there?"]).expect_code(0);
+        let told = companion.run(&["run", "--until-idle"]).expect_code(0).stderr;
+        assert!(told.contains("the first resume of the new session failed"), "{told}");
+        assert_eq!(companion.session(), before);
+        assert_eq!(companion.json(&["status"])["operation"]["status"], "rolled_back");
+        assert_eq!(
+            companion.run(&["send", "--wait", "--key", "k", "x"]).expect_code(0).lines,
+            ["I am here."]
+        );
+        assert_eq!(companion.world.stub.last_main().occurrences("are you there?"), 1);
+    }
+}
+
+#[test]
 fn a_first_turn_without_the_carried_history_holds_the_queue() {
     let companion = dirty(Subject::StandIn);
     companion.json(&["request", "--confirm", "REBUILD"]);
