@@ -164,7 +164,7 @@ impl Soak {
 
     fn settle(&mut self) {
         self.run();
-        let until = Instant::now() + Duration::from_secs(180);
+        let until = Instant::now() + Duration::from_secs(600);
         loop {
             let status = self.companion.json(&["status"]);
             let counts = &status["messages"];
@@ -230,7 +230,7 @@ impl Soak {
 }
 
 const RUNNER: &str = "rebuild = \"off\"\nmin_gain_percent = 1\nmax_attempts = 1000\nbreaker = 1000\nabsorb = true\n\
-                      idle_timeout = \"8s\"";
+                      idle_timeout = \"40s\"";
 
 fn kill_all(pids: impl IntoIterator<Item = i32>) {
     for pid in pids.into_iter().filter_map(Pid::from_raw) {
