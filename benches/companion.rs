@@ -9,7 +9,6 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    missing_docs,
     reason = "a bench stops where it cannot measure, and so does what it shares with the tests"
 )]
 

@@ -309,10 +309,10 @@ fn random_faults_for_a_long_time() {
             soak.rebuild();
         }
         rounds += 1;
-        if rounds % 200 == 0 {
+        if rounds.is_multiple_of(200) {
             soak.check();
         }
-        if rounds % 5 == 0 {
+        if rounds.is_multiple_of(5) {
             // Not faster than it can be answered, or nothing but a queue is tested.
             soak.settle();
         }
