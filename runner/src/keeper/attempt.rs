@@ -17,6 +17,7 @@ use crate::kept::Copy;
 use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 use crate::versions::{self, OpenCall};
 
+use super::footing::Ground;
 use super::repair::Mended;
 use super::{Keeper, Settled};
 
@@ -71,7 +72,7 @@ impl Keeper {
         let past = self.queue.invocations_of(turn.id)?;
         // A note's receipt is that of the message it goes on with.
         let (Some(last), Some(sent)) = (past.last(), past.iter().rev().find(|run| !run.note)) else {
-            return self.send(turn, target, None);
+            return self.send_on_firm_ground(turn, target, None);
         };
         let receipt = self.read_receipt(sent)?;
         if receipt.after == After::Answered {
@@ -97,7 +98,11 @@ impl Keeper {
                 let row = Some(sent.row_uuid.clone());
                 return match target {
                     Target::New(_) => self.send_in_fresh_session(turn, row),
-                    Target::Existing(_) => self.send(turn, Target::Existing(session), row),
+                    Target::Existing(_) => self.send_on_firm_ground(
+                        turn,
+                        Target::Existing(session),
+                        row.map(|row| (row, &*past)),
+                    ),
                 };
             }
             After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly
@@ -193,8 +198,11 @@ impl Keeper {
 
     /// The session the next turn runs in, or why there is none.
     fn target(&mut self) -> Result<Result<Target, String>, CliError> {
-        self.look_back()?;
-        let pointer = self.companion.pointer.read()?;
+        let read = self.look_back().and_then(|()| Ok(self.companion.pointer.read()?));
+        let pointer = match read {
+            Ok(pointer) => pointer,
+            Err(error) => return Ok(Err(self.unreadable_pointer(&error))),
+        };
         if let Some(begun) = self.queue.get::<NewSession>(Setting::NewSession)? {
             if PointerValue::from(begun.expected) == pointer {
                 return Ok(Ok(Target::New(begun.session)));
@@ -239,6 +247,15 @@ impl Keeper {
         Ok(())
     }
 
+    fn unreadable_pointer(&self, error: &CliError) -> String {
+        let history = self.companion.pointer.history().unwrap_or_default();
+        let last = history.last().map_or_else(
+            || "`kael-runner pointer set SESSION`".to_owned(),
+            |line| format!("`kael-runner pointer set {}` (the last one it named)", line.to),
+        );
+        format!("{}: put it right with {last}, then run `kael-runner retry`", error.message)
+    }
+
     fn missing_transcript(&self, session: SessionId, transcript: &Path) -> String {
         let others = self.sessions_by_age();
         let known = match others.first() {
@@ -265,6 +282,30 @@ impl Keeper {
         let begun = NewSession { session: SessionId::generate(), expected };
         self.queue.set(Setting::NewSession, &begun)?;
         Ok(begun.session)
+    }
+
+    /// Sends to the end of a session that stands on its history, else in front of what does not. `before`: the uuid the
+    /// message had, and its attempts.
+    fn send_on_firm_ground(
+        &mut self,
+        turn: &Turn,
+        target: Target,
+        before: Option<(String, &[Invocation])>,
+    ) -> Result<Next, CliError> {
+        let ground = match target {
+            Target::Existing(session) => self.ground(session)?,
+            Target::New(_) => Ground::End,
+        };
+        match (ground, target) {
+            (Ground::Nowhere(why), _) => Ok(Next::Hold(why)),
+            (Ground::At(at), Target::Existing(session)) => {
+                // Rows that hang on the old uuid would hang on the message.
+                let attempts = before.map_or(1, |(_, past)| distinct_rows(past));
+                let row = row_uuid(self, turn, attempts)?;
+                Ok(Next::Run(Box::new(self.invocation(turn, session, Route::ResumeAt(at), row)?)))
+            }
+            (Ground::End | Ground::At(_), _) => self.send(turn, target, before.map(|(row, _)| row)),
+        }
     }
 
     fn send(&mut self, turn: &Turn, target: Target, row: Option<String>) -> Result<Next, CliError> {

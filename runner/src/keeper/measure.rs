@@ -73,6 +73,7 @@ impl Keeper {
         if let Some(line) = self.watch_first_turn(session, receipt)? {
             told.push(line);
         }
+        told.extend(self.watch_footing()?);
         let report = match self.measure(session) {
             Ok(report) => report,
             Err(error) => {

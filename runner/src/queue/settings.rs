@@ -31,6 +31,8 @@ pub enum Setting {
     LastOutcome,
     /// The folder of the companion whose queue this is.
     Home,
+    /// How long the transcript was when its end was last known to stand on the conversation.
+    Footing,
     /// [`crate::decisions::Decided`]: what humans decided about branches, rows and places that block a rebuild.
     Decided,
     /// Pairs of estimated and measured tokens, by which estimates are calibrated.
@@ -52,6 +54,7 @@ impl Setting {
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
             Self::Home => "home",
+            Self::Footing => "footing",
             Self::Decided => "decided",
             Self::Pairs => "pairs",
             Self::Scratch => "scratch",

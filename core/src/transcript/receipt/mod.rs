@@ -3,6 +3,7 @@
 //! Read after the invocation has exited: a running CLI's output is ahead of its file. The answer
 //! depends on the file alone, never on an exit code or a result line.
 
+mod footing;
 mod turn;
 
 use std::collections::HashSet;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::footing::{Footing, footing};
 use self::turn::Turn;
 use super::error::TranscriptError;
 use super::head::RowKind;
@@ -292,15 +294,10 @@ fn look(
             break;
         }
     }
-    let uuid = |row: Option<RowNo>, rows: &mut Rows| -> Result<Option<String>, TranscriptError> {
-        let Some(entry) = row.and_then(|row| survey.index.get(row)) else { return Ok(None) };
-        let (bytes, head) = rows.read(entry)?;
-        Ok(head.uuid.map(|id| decode(id.of(bytes)).text.into_owned()))
-    };
     let mut receipt = turn.finish();
-    receipt.last_assistant_before = uuid(before, &mut rows)?;
-    receipt.near_root = uuid(root, &mut rows)?;
-    receipt.row = uuid(Some(ours), &mut rows)?;
+    receipt.last_assistant_before = uuid_of(before, &survey, &mut rows)?;
+    receipt.near_root = uuid_of(root, &survey, &mut rows)?;
+    receipt.row = uuid_of(Some(ours), &survey, &mut rows)?;
     receipt.on_live_chain = on_live_chain;
     receipt.absorbed = match survey.index.get(ours).copied() {
         Some(entry) => rows.read(&entry)?.1.kind == RowKind::Attachment,
@@ -308,6 +305,13 @@ fn look(
     };
     receipt.row_line = survey.index.get(ours).map(super::index::Entry::line);
     Ok(Some(receipt))
+}
+
+/// A row's uuid as it stands in the file.
+fn uuid_of(row: Option<RowNo>, survey: &Survey, rows: &mut Rows) -> Result<Option<String>, TranscriptError> {
+    let Some(entry) = row.and_then(|row| survey.index.get(row)) else { return Ok(None) };
+    let (bytes, head) = rows.read(entry)?;
+    Ok(head.uuid.map(|id| decode(id.of(bytes)).text.into_owned()))
 }
 
 /// How much in front of the invocation is read at first.
