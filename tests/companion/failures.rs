@@ -344,7 +344,10 @@ fn a_conversation_that_no_longer_fits_is_rebuilt_and_the_waiting_message_answere
 
 #[test]
 fn a_pointer_changed_by_others_during_a_turn_counts_from_the_next_one_on() {
-    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    on_each(pointer_changed);
+}
+
+fn pointer_changed(companion: &Companion) {
     let stub = &companion.world.stub;
     let gate = Gate::new();
     stub.on_text("hello", Reply::text("Hello yourself."));
@@ -365,6 +368,78 @@ fn a_pointer_changed_by_others_during_a_turn_counts_from_the_next_one_on() {
     assert_eq!(companion.session(), foreign, "what others wrote stays");
     companion.say("hello again");
     assert_eq!(stub.last_main().session(), Some(foreign));
-    assert_eq!(heard(&companion, "a slow one"), 0, "that was said in the other session");
+    assert_eq!(heard(companion, "a slow one"), 0, "that was said in the other session");
     companion.stop(runner);
+}
+
+/// A turn that an orphan has answered, and no runner knows of it yet.
+fn answered_and_unknown(companion: &Companion) {
+    let stub = &companion.world.stub;
+    let gate = Gate::new();
+    stub.on_text("hello", Reply::text("Hello yourself."));
+    stub.on_text("slow", Reply::text("Answered by the orphan.").gate(&gate));
+    let runner = companion.start();
+    companion.run(&["send", "--key", "slow-1", "a slow one"]).expect_code(0);
+    gate.wait_reached(PATIENCE);
+    runner.signal(Signal::KILL);
+    runner.wait(PATIENCE);
+    gate.open();
+    let transcript = companion.world.sandbox.transcript(&companion.session());
+    wait_until("the orphan has answered", || {
+        fs::read_to_string(&transcript).is_ok_and(|text| text.contains("Answered by the orphan."))
+    });
+}
+
+fn assert_answered_once(companion: &Companion) {
+    let asked = companion.world.stub.main_requests().len();
+    let runner = companion.start();
+    let reply = companion.run(&["send", "--wait", "--key", "slow-1", "x"]).expect_code(0);
+    assert_eq!(reply.lines, ["Answered by the orphan."]);
+    assert_eq!(companion.world.stub.main_requests().len(), asked, "nothing is asked twice");
+    companion.say("hello again");
+    companion.stop(runner);
+}
+
+#[test]
+fn an_operator_who_sets_the_pointer_before_an_answer_is_acknowledged_loses_nothing() {
+    on_each(|companion| {
+        companion.run(&["send", "hello"]).expect_code(0);
+        companion.world.stub.on_text("hello", Reply::text("Hello yourself."));
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        let (old, foreign) = (companion.session(), "11111111-2222-4333-8444-555555555555");
+        let sandbox = &companion.world.sandbox;
+        fs::copy(sandbox.transcript(&old), sandbox.transcript(foreign)).unwrap();
+        answered_and_unknown(companion);
+        companion.json(&["pointer", "set", foreign]);
+        assert_eq!(
+            companion.json(&["status"])["messages"]["answered"],
+            2,
+            "the answer is acknowledged first"
+        );
+        assert_answered_once(companion);
+        assert_eq!(companion.session(), foreign);
+        assert_eq!(heard(companion, "a slow one"), 0, "that was said in the other session");
+    });
+}
+
+#[test]
+fn an_operator_who_activates_before_an_answer_is_acknowledged_loses_nothing() {
+    on_each(|companion| {
+        companion.configure("stable_file_seconds = 0.2", "rebuild = \"off\"\nmin_gain_percent = 1");
+        let stub = &companion.world.stub;
+        stub.on_tool_turn("shed", Reply::bash("seq 1 4000"), Reply::text("The shed holds ropes."));
+        companion.run(&["send", "look into the shed"]).expect_code(0);
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        companion.json(&["request", "--reason", "slow"]);
+        companion.run(&["prepare"]).expect_code(0);
+        let before = companion.session();
+        answered_and_unknown(companion);
+        // The candidate does not hold what was said since.
+        let refused = companion.run(&["confirm", "--yes"]);
+        assert_ne!(refused.code(), 0, "{refused:?}");
+        assert_eq!(companion.session(), before);
+        assert_eq!(companion.json(&["status"])["messages"]["answered"], 2);
+        assert_answered_once(companion);
+        assert_eq!(heard(companion, "a slow one"), 1);
+    });
 }

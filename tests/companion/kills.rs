@@ -8,32 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::PATIENCE;
 use crate::support::companion::Companion;
+use crate::support::dice::Dice;
 use crate::support::subject::Subject;
-
-/// A small generator: the moments must be others in every run, and the same again under a printed seed.
-struct Dice(u64);
-
-impl Dice {
-    fn thrown() -> Self {
-        let seed: u64 =
-            std::env::var("KAEL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-                std::time::SystemTime::now()
-                    .duration_since(std::time::UNIX_EPOCH)
-                    .unwrap()
-                    .subsec_nanos()
-                    .into()
-            });
-        eprintln!("seed {seed} (KAEL_TEST_SEED={seed} repeats it)");
-        Self(seed | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 fn kill_all(pids: impl IntoIterator<Item = i32>) {
     for pid in pids.into_iter().filter_map(Pid::from_raw) {

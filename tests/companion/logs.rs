@@ -159,6 +159,42 @@ fn status_is_watched() {
 }
 
 #[test]
+fn a_hangup_reads_the_own_companion_out_of_several() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let path = companion.world.sandbox.path("config.toml");
+    let alone = std::fs::read_to_string(&path).unwrap();
+    let state = companion.world.sandbox.state();
+    let alone = alone.replace(&format!("state_dir = {state:?}\n"), "");
+    let elsewhere = companion.world.sandbox.path("elsewhere");
+    let with = |logs: bool| {
+        format!(
+            "{alone}\n[[companion]]\nname = \"two\"\nstate_dir = {elsewhere:?}\n\n[[companion]]\nname = \"one\"\n\
+             state_dir = {state:?}\n[companion.runner]\nlog_content = {logs}\n"
+        )
+    };
+    std::fs::write(&path, with(false)).unwrap();
+    let runner = Running::spawn(&mut companion.command(&["--companion", "one", "run"]));
+    let named = |arguments: &[&str]| companion.run(&[&["--companion", "one"], arguments].concat());
+    wait_until("the runner lives", || named(&["status", "--json"]).lines.join("").contains("\"lives\":true"));
+    named(&["send", "--wait", "a silent heron"]).expect_code(0);
+    std::fs::write(&path, with(true)).unwrap();
+    runner.signal(Signal::HUP);
+    runner.wait_stderr("it to be read", PATIENCE, |line| line.contains("the configuration is read again"));
+    named(&["send", "--wait", "a purple wombat"]).expect_code(0);
+    // Its own part is gone: it goes on as it was.
+    std::fs::write(&path, with(true).replace("\"one\"", "\"three\"")).unwrap();
+    runner.signal(Signal::HUP);
+    runner
+        .wait_stderr("it to be missed", PATIENCE, |line| line.contains("the companion \"one\" is not in it"));
+    std::fs::write(&path, with(true)).unwrap();
+    named(&["send", "--wait", "a green newt"]).expect_code(0);
+    runner.signal(Signal::TERM);
+    let log = runner.wait(PATIENCE).expect_code(0).stderr;
+    assert!(!log.contains("a silent heron"), "{log}");
+    assert!(log.contains("a purple wombat") && log.contains("a green newt"), "{log}");
+}
+
+#[test]
 fn a_hangup_reloads_what_can_be_and_says_what_cannot() {
     let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"\nmax_attempts = 1");
     let runner = companion.start();

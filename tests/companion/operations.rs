@@ -165,6 +165,43 @@ fn the_first_turn_after_a_switch_is_watched() {
 }
 
 #[test]
+fn a_failed_first_resume_switches_back_by_itself_and_the_message_is_answered_once() {
+    for subject in
+        [Some(Subject::StandIn), Subject::real("2.1.332"), Subject::real("2.1.199")].into_iter().flatten()
+    {
+        let companion = dirty(subject);
+        let before = companion.session();
+        let operation = companion.json(&["request", "--confirm", "REBUILD"])["operation"].clone();
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        let after = companion.session();
+        assert_ne!(after, before, "{operation:#}");
+        // The CLI does not find it, say because its home is another one: as it says so itself.
+        let program = companion.world.sandbox.path("bin/claude");
+        let target = fs::read_link(&program).unwrap();
+        let name = if companion.world.subject == Subject::StandIn { " stand-in-claude" } else { "" };
+        fs::remove_file(&program).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in *{after}*) echo 'No conversation found with session ID: {after}' >&2; exit 1;; esac\n\
+             exec {}{name} \"$@\"\n",
+            target.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        companion.world.stub.on_text("are you there", Reply::text("I am here."));
+        companion.run(&["send", "--key", "k", "are you there?"]).expect_code(0);
+        let told = companion.run(&["run", "--until-idle"]).expect_code(0).stderr;
+        assert!(told.contains("the first resume of the new session failed"), "{told}");
+        assert_eq!(companion.session(), before);
+        assert_eq!(companion.json(&["status"])["operation"]["status"], "rolled_back");
+        assert_eq!(
+            companion.run(&["send", "--wait", "--key", "k", "x"]).expect_code(0).lines,
+            ["I am here."]
+        );
+        assert_eq!(companion.world.stub.last_main().occurrences("are you there?"), 1);
+    }
+}
+
+#[test]
 fn a_first_turn_without_the_carried_history_holds_the_queue() {
     let companion = dirty(Subject::StandIn);
     companion.json(&["request", "--confirm", "REBUILD"]);
@@ -340,13 +377,36 @@ fn systemd_is_told_when_the_runner_is_ready_and_when_it_leaves() {
     let path = companion.world.sandbox.path("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let runner = Running::spawn(companion.command(&["run"]).env("NOTIFY_SOCKET", &path));
+    let mut command = companion.command(&["run"]);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    let runner = Running::spawn(&mut command);
     let next = || {
         let mut buffer = [0; 512];
         let read = socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..read]).trim().to_owned()
     };
     assert_eq!(next(), "READY=1");
+    let until = |wanted: &str| {
+        for _ in 0..1000 {
+            let told = next();
+            if told.starts_with(wanted) {
+                return told;
+            }
+            assert!(
+                ["STATUS=", "WATCHDOG=1", "READY=1"].iter().any(|known| told.starts_with(known)),
+                "{told}"
+            );
+        }
+        panic!("{wanted} was not told");
+    };
+    until("STATUS=waiting for a message");
+    // From the loop itself, twice in the time that the manager allows.
+    until("WATCHDOG=1");
+    until("WATCHDOG=1");
+    runner.signal(rustix::process::Signal::HUP);
+    let reloading = until("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    until("READY=1");
     companion.stop(runner);
     let mut last = String::new();
     while last != "STOPPING=1" {

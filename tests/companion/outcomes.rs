@@ -196,6 +196,58 @@ fn what_was_said_before_a_limit_of_the_owner_is_delivered_and_marked() {
     }
 }
 
+/// With this in the CLI's arguments.
+fn with_arguments(companion: &Companion, arguments: &str) {
+    let path = companion.world.sandbox.path("config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"Bash\"]", &format!("\"Bash\", {arguments}]"))).unwrap();
+}
+
+#[test]
+fn after_an_end_behind_a_tool_the_conversation_goes_on_without_words_of_the_cli() {
+    for subject in subjects() {
+        let companion = companion(subject, "max_attempts = 1");
+        with_arguments(&companion, "\"--max-turns\", \"1\"");
+        let stub = &companion.world.stub;
+        let look = json!({"command": "echo done >> side-effect; echo THE-RESULT", "description": "work"});
+        stub.on_text("work", Reply::text("I look into it.").and_tool("Bash", look));
+        let runner = companion.start();
+        companion.say("hello");
+        marked(&companion, "work on it", &["I look into it."], "ended by --max-turns", "max_turns");
+        assert_eq!(companion.say("hello again"), "Hello yourself.");
+        nothing_made_up(&companion);
+        assert_eq!((heard(&companion, "work on it"), heard(&companion, "hello again")), (1, 1));
+        assert!(
+            stub.last_main().occurrences("THE-RESULT") > 0,
+            "what the tool did stays: {:#?}",
+            stub.last_main().view()
+        );
+        let effects = std::fs::read_to_string(companion.world.sandbox.work().join("side-effect")).unwrap();
+        assert_eq!(effects.lines().count(), 1);
+        companion.stop(runner);
+    }
+}
+
+#[test]
+fn after_an_end_within_a_tool_the_conversation_goes_on_without_words_of_the_cli() {
+    for subject in reals() {
+        let companion = companion(subject, "max_attempts = 1");
+        with_arguments(&companion, "\"--max-budget-usd\", \"0.000001\"");
+        let stub = &companion.world.stub;
+        let look = json!({"command": "echo done >> side-effect", "description": "work"});
+        let usage = json!({"input_tokens": 100_000, "output_tokens": 1000, "cache_read_input_tokens": 0,
+            "cache_creation_input_tokens": 0});
+        stub.on_text("work", Reply::text("I look into it.").and_tool("Bash", look).usage(usage));
+        let runner = companion.start();
+        companion.run(&["send", "--wait", "hello"]).expect_code(0);
+        marked(&companion, "work on it", &["I look into it."], "ended by --max-budget-usd", "budget");
+        companion.run(&["send", "--wait", "hello again"]).expect_code(0);
+        nothing_made_up(&companion);
+        assert_eq!((heard(&companion, "work on it"), heard(&companion, "hello again")), (1, 1));
+        companion.stop(runner);
+    }
+}
+
 #[test]
 fn a_refusal_and_a_denied_tool_are_marked_and_the_conversation_goes_on() {
     for subject in reals() {

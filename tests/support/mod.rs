@@ -1,6 +1,7 @@
 //! What every suite needs: a private world to run in, processes with deadlines, both subjects.
 
 pub mod companion;
+pub mod dice;
 pub mod invocation;
 pub mod mcp;
 pub mod process;

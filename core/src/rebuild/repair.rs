@@ -273,7 +273,8 @@ fn for_each_line(
 fn renamed(line: &[u8], input: &RepairInput<'_>) -> Vec<u8> {
     let old = input.session.to_string();
     let mut head = Head::default();
-    let span = head.parse(line).ok().and(head.session);
+    let read = head.parse(line).is_ok();
+    let span = head.session.filter(|_| read);
     match span.filter(|span| span.of(line) == old.as_bytes()) {
         Some(span) => {
             let mut row = line.get(..span.start as usize).unwrap_or_default().to_vec();
@@ -306,8 +307,7 @@ mod tests {
         format!("00000000-0000-4000-8000-{n:012}")
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "a json!() value reads best in its place")]
-    fn row(n: u32, parent: Option<u32>, kind: &str, message: Value) -> String {
+    fn row(n: u32, parent: Option<u32>, kind: &str, message: &Value) -> String {
         let row = json!({"parentUuid": parent.map(uuid), "isSidechain": false, "type": kind, "message": message,
             "uuid": uuid(n), "timestamp": format!("2026-11-30T14:00:{n:02}.000Z"), "sessionId": session(1)});
         format!("{row}\n")
@@ -322,7 +322,7 @@ mod tests {
             n,
             Some(parent),
             "assistant",
-            json!({"id": "m", "role": "assistant", "model": "claude-opus-5-5",
+            &json!({"id": "m", "role": "assistant", "model": "claude-opus-5-5",
             "stop_reason": "tool_use", "content": [{"type": "tool_use", "id": id, "name": "Bash", "input": {}}]}),
         )
     }
@@ -332,7 +332,7 @@ mod tests {
             n,
             Some(parent),
             "user",
-            json!({"role": "user", "content": [{"type": "tool_result",
+            &json!({"role": "user", "content": [{"type": "tool_result",
             "tool_use_id": id, "content": "said by 11111111-0000-4000-8000-000000000001"}]}),
         )
     }
@@ -342,7 +342,7 @@ mod tests {
             n,
             parent,
             who,
-            json!({"role": who, "id": format!("s{n}"), "model": "claude-opus-5-5",
+            &json!({"role": who, "id": format!("s{n}"), "model": "claude-opus-5-5",
             "stop_reason": "end_turn", "content": [{"type": "text", "text": text}]}),
         )
     }

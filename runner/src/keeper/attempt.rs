@@ -129,7 +129,7 @@ impl Keeper {
             After::ToolsFinished { last_result_row } => {
                 go_on(behind(&receipt, last_result_row, version), notes::tools_finished())
             }
-            After::ToolOpen { row, tool, last_result_row } => {
+            After::ToolOpen { tool, .. } => {
                 match self.companion.config.runner.interrupted_tool {
                     InterruptedTool::Note => {}
                     InterruptedTool::Rerun if measured => {
@@ -145,12 +145,8 @@ impl Keeper {
                 if !measured {
                     return self.mend(turn, session, sent, &receipt, &notes::tool_unknown(tool));
                 }
-                let at = match (last_result_row, versions::open_call(version)) {
-                    (Some(result), _) => behind(&receipt, result, version),
-                    (None, OpenCall::AtCall) => row.clone(),
-                    (None, OpenCall::AtMessage) => sent.row_uuid.clone(),
-                };
-                go_on(at, notes::tool_unknown(tool))
+                let at = behind_tools(&receipt, version, &sent.row_uuid);
+                go_on(at.unwrap_or_else(|| sent.row_uuid.clone()), notes::tool_unknown(tool))
             }
         };
         let content = json!([{ "type": "text", "text": note }]);
@@ -427,6 +423,21 @@ pub(super) fn content_of(messages: &[Message]) -> serde_json::Value {
 /// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
 fn is_bare(message: &Message) -> bool {
     message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
+}
+
+/// Where a conversation goes on behind a turn whose tools have run and that has no answer; `None` behind any other.
+pub(super) fn behind_tools(receipt: &Receipt, version: Option<&str>, message: &str) -> Option<String> {
+    match &receipt.after {
+        After::ToolsFinished { last_result_row }
+        | After::ToolOpen { last_result_row: Some(last_result_row), .. } => {
+            Some(behind(receipt, last_result_row, version))
+        }
+        After::ToolOpen { row, last_result_row: None, .. } => Some(match versions::open_call(version) {
+            OpenCall::AtCall => row.clone(),
+            OpenCall::AtMessage => message.to_owned(),
+        }),
+        _ => None,
+    }
 }
 
 /// Where a turn goes on behind its last result. A message that was taken into it there stays in front of the model where

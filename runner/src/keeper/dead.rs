@@ -11,7 +11,9 @@ use serde_json::Value;
 use crate::cli::error::CliError;
 use crate::queue::{Invocation, Route, Setting};
 
-use super::attempt::NewSession;
+use crate::versions;
+
+use super::attempt::{NewSession, behind_tools};
 use super::outcome::Kind;
 use super::{Keeper, Settled};
 
@@ -105,6 +107,24 @@ impl Keeper {
                 }
             }
             return Ok(());
+        }
+        self.go_on_behind_tools(invocation)
+    }
+
+    /// The last turn ended after its tools, or within one, and before an answer (`--max-turns`, a budget, a dead letter):
+    /// what they did stays in the conversation, and no version may put words of its own behind it (facts 6).
+    fn go_on_behind_tools(&self, invocation: &mut Invocation) -> Result<(), CliError> {
+        let version = self.version.as_deref();
+        let Some(turn) = self.queue.last_unfinished()?.filter(|_| versions::may_be_cut(version)) else {
+            return Ok(());
+        };
+        let runs = self.queue.invocations_of(turn)?;
+        let Some(sent) = runs.iter().rev().find(|run| !run.note && run.session == invocation.session) else {
+            return Ok(());
+        };
+        let receipt = self.read_receipt(sent)?;
+        if let Some(at) = behind_tools(&receipt, version, &sent.row_uuid).filter(|_| receipt.on_live_chain) {
+            invocation.route = Route::ResumeAt(at);
         }
         Ok(())
     }

@@ -10,18 +10,20 @@ use kael_core::ledger::{self, LedgerReport, LedgerState};
 use kael_core::operation::{OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
-use kael_core::transcript::receipt::Receipt;
+use kael_core::transcript::receipt::{After, Receipt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::claude::process::Ended;
 use crate::cli::error::CliError;
 use crate::facts;
-use crate::queue::{HeldUntil, Queue, Setting};
+use crate::queue::{HeldUntil, Invocation, Queue, Setting};
 use crate::settings::{self, Measured, budgets, extract_rules};
 use crate::versions;
 
 use super::Keeper;
+use super::operations::outcome_line;
+use super::outcome::Kind;
 
 /// Where the incremental ledger of the current session stands.
 #[derive(Serialize, Deserialize)]
@@ -208,6 +210,43 @@ impl Keeper {
             self.remember_told();
         }
         Ok(())
+    }
+
+    /// The CLI does not take the session that a rebuild has just made current, and nothing was answered there: the one
+    /// before is current again, by itself. Whether it was so.
+    pub(super) fn leave_failed_session(
+        &mut self,
+        invocation: &Invocation,
+        receipt: &Receipt,
+        kind: Kind,
+        detail: &str,
+    ) -> Result<bool, CliError> {
+        if receipt.after != After::Absent || !matches!(kind, Kind::SessionNotFound | Kind::OtherSession) {
+            return Ok(false);
+        }
+        let Some(operation) = self.store.newest_activated()? else { return Ok(false) };
+        let OpState::Activated(activation) = operation.state() else { return Ok(false) };
+        let resumed = operation.verification.as_ref().is_some_and(|seen| seen.get("first_turn").is_some());
+        if activation.candidate.session != invocation.session || resumed {
+            return Ok(false);
+        }
+        let went = self.roll_back(operation.id, "the failed first resume of the new session");
+        let line = match &went {
+            Ok(operation) if matches!(operation.state(), OpState::RolledBack { .. }) => {
+                format!("the first resume of the new session failed ({detail}): {}", outcome_line(operation))
+            }
+            Ok(operation) => {
+                tracing::error!("{}", outcome_line(operation));
+                return Ok(false);
+            }
+            Err(error) => {
+                tracing::error!("{}", error.message);
+                return Ok(false);
+            }
+        };
+        tracing::warn!(turn = invocation.turn, "{line}");
+        self.note_outcome(invocation.turn, kind, &line, false)?;
+        Ok(true)
     }
 
     /// The first turn after a switch: is the history that the proof put there what the CLI really loaded?

@@ -107,6 +107,9 @@ impl Keeper {
             Then::Deliver | Then::Retry { charge: false } => Ok(Settled::TryAgain { kind, detail, at: None }),
             Then::At(at) => Ok(Settled::TryAgain { kind, detail, at: Some(at) }),
             Then::Hold => {
+                if self.leave_failed_session(invocation, receipt, kind, &detail)? {
+                    return Ok(Settled::TryAtOnce);
+                }
                 self.hold(&detail)?;
                 Ok(Settled::Held)
             }
@@ -138,7 +141,13 @@ impl Keeper {
         Ok(settled)
     }
 
-    fn note_outcome(&mut self, turn: i64, kind: Kind, detail: &str, charged: bool) -> Result<(), CliError> {
+    pub(super) fn note_outcome(
+        &mut self,
+        turn: i64,
+        kind: Kind,
+        detail: &str,
+        charged: bool,
+    ) -> Result<(), CliError> {
         let (outcome, detail, at) = (kind.word().to_owned(), detail.to_owned(), self.now());
         Ok(self.queue.set(Setting::LastOutcome, &LastOutcome { outcome, detail, turn, charged, at })?)
     }

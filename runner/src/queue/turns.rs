@@ -466,6 +466,21 @@ impl Queue {
         })
     }
 
+    /// The turn that was over last, if it was given up or ended before it was finished.
+    pub fn last_unfinished(&self) -> Result<Option<i64>, QueueError> {
+        self.doing("read the last turn", |c| {
+            let last: Option<(i64, TurnState, Option<String>)> = c
+                .prepare_cached(
+                    "SELECT id, state, mark FROM turns WHERE state IN (?1, ?2) ORDER BY ended_at DESC, id DESC LIMIT 1",
+                )?
+                .query_row([TurnState::Dead, TurnState::Answered], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+                .optional()?;
+            Ok(last.filter(|(_, state, mark)| *state == TurnState::Dead || mark.is_some()).map(|(id, ..)| id))
+        })
+    }
+
     /// What the human is told beside a turn's reply.
     pub fn turn_mark(&self, turn: i64) -> Result<Option<String>, QueueError> {
         self.doing("read a turn", |c| {
