@@ -31,6 +31,7 @@ mod request;
 mod state;
 mod status;
 mod store;
+mod resume;
 mod worker;
 
 pub use consent::{Consent, ConsentVerdict};
