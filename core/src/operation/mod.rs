@@ -28,10 +28,10 @@ mod file;
 mod record;
 mod recover;
 mod request;
+mod resume;
 mod state;
 mod status;
 mod store;
-mod resume;
 mod worker;
 
 pub use consent::{Consent, ConsentVerdict};

@@ -22,7 +22,9 @@ impl Worker<'_> {
         let Some(process) = self.process else { return Ok(None) };
         match operation.state().clone() {
             OpState::Activating { candidate, credential, intent } if credential.claude().is_some() => {
-                let Some(before) = operation.source.as_ref().map(|source| source.session) else { return Ok(None) };
+                let Some(before) = operation.source.as_ref().map(|source| source.session) else {
+                    return Ok(None);
+                };
                 let by = operation.requested_by.clone();
                 let switch = self.process_switch(process, before, None, &by);
                 let what = self.end_switch(operation, &switch, candidate.session, intent.as_ref())?;
@@ -33,7 +35,9 @@ impl Worker<'_> {
                 Ok(Some(what))
             }
             OpState::RollbackScheduled { activation, .. } if activation.before.claude().is_some() => {
-                let Some(before) = operation.source.as_ref().map(|source| source.session) else { return Ok(None) };
+                let Some(before) = operation.source.as_ref().map(|source| source.session) else {
+                    return Ok(None);
+                };
                 let by = operation.requested_by.clone();
                 let switch = self.process_switch(process, before, None, &by);
                 Ok(Some(self.end_rollback(operation, &switch, process)?))

@@ -22,8 +22,8 @@ use crate::pointer::{Pointer, PointerError, PointerValue};
 use crate::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
 use crate::switch::{
     Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch,
-    ProcessSwitch, SessionProcess, SwitchCheck, SwitchError, Warning, after_switch, place_candidate, preconditions, transcript_path,
-    wait_until_quiet, withdraw_candidate,
+    ProcessSwitch, SessionProcess, SwitchCheck, SwitchError, Warning, after_switch, place_candidate,
+    preconditions, transcript_path, wait_until_quiet, withdraw_candidate,
 };
 use crate::transcript::{ExtractRules, OwnRows};
 
@@ -318,7 +318,8 @@ impl Worker<'_> {
                     None => self.go_back(operation, adapter, Some(&reason))?,
                     Some(_) => {
                         let back = self.adapter(candidate.session, None, &operation.requested_by);
-                        let mut back = back.map_err(|source| WorkerError::Interrupted { id: operation.id, source })?;
+                        let mut back =
+                            back.map_err(|source| WorkerError::Interrupted { id: operation.id, source })?;
                         self.go_back(operation, back.as_mut(), Some(&reason))?;
                     }
                 }
@@ -412,7 +413,9 @@ impl Worker<'_> {
             return Ok(());
         };
         let Some(before) = session_before(operation, activation.before) else {
-            return Ok(self.fail(operation, &Failure::because("its file does not say which session was before"))?);
+            return Ok(
+                self.fail(operation, &Failure::because("its file does not say which session was before"))?
+            );
         };
         let transcript = transcript_path(self.project_dir, before);
         if !transcript.is_file() {
@@ -429,10 +432,16 @@ impl Worker<'_> {
         let current = match self.process {
             None => activation.after,
             // A human may have started claude anew since; what counts is that it is on the session to be left.
-            Some(_) => match adapter.healthy(activation.candidate.session).and_then(|on_it| Ok((on_it, adapter.credential()?))) {
+            Some(_) => match adapter
+                .healthy(activation.candidate.session)
+                .and_then(|on_it| Ok((on_it, adapter.credential()?)))
+            {
                 Ok((true, current)) => current,
                 Ok((false, current)) => {
-                    let reason = format!("{current} is not on session {}: nothing was switched", activation.candidate.session);
+                    let reason = format!(
+                        "{current} is not on session {}: nothing was switched",
+                        activation.candidate.session
+                    );
                     return Ok(self.fail(operation, &Failure::conflict(reason))?);
                 }
                 Err(error) => return Ok(self.fail(operation, &error.into())?),
@@ -454,7 +463,8 @@ impl Worker<'_> {
                 self.settle(adapter, operation)
             }
             Err(SwitchError::WentBack { reason, conflict, .. }) => {
-                let reason = format!("the session before was not resumed, and the rebuilt one runs on: {reason}");
+                let reason =
+                    format!("the session before was not resumed, and the rebuilt one runs on: {reason}");
                 Ok(self.fail(operation, &Failure { reason, session_conflict: conflict })?)
             }
             Err(error @ SwitchError::Stranded { conflict: false, .. }) => {

@@ -42,7 +42,9 @@ pub enum SwitchError {
     #[error("{0}")]
     Setup(String),
     /// Somebody else's process is where the noted one was; it was left alone.
-    #[error("session conflict: {noted} was current at prepare, {found} is now; find out who changed it, do not retry")]
+    #[error(
+        "session conflict: {noted} was current at prepare, {found} is now; find out who changed it, do not retry"
+    )]
     Replaced {
         /// At prepare.
         noted: Credential,

@@ -48,8 +48,8 @@ pub use process::SessionProcess;
 pub use process_switch::ProcessSwitch;
 pub use quote::{quoted, quoted_line};
 pub use source::{FrozenSource, SourceChange, wait_until_quiet};
-pub(crate) use tail::only_bookkeeping_follows;
 pub use systemd::{SystemdUnit, systemctl};
+pub(crate) use tail::only_bookkeeping_follows;
 pub use tmux::{Listed, TmuxPane};
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Whether anybody has opened a file since: the sign that a transcript is really being resumed.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::cell::Cell;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -22,12 +22,6 @@ impl Opened {
             .and_then(|fd| inotify::add_watch(&fd, path, WatchFlags::OPEN).map(|_| fd))
             .ok();
         Self { watch, seen: Cell::new(false) }
-    }
-
-    /// Whether it can see anything at all.
-    #[must_use]
-    pub const fn works(&self) -> bool {
-        self.watch.is_some()
     }
 
     /// Whether the file was opened since.
@@ -54,9 +48,9 @@ mod tests {
         let path = folder.path().join("t.jsonl");
         std::fs::write(&path, "x").unwrap();
         let opened = Opened::watch(&path);
-        assert!(opened.works() && !opened.seen());
+        assert!(!opened.seen());
         std::fs::read(&path).unwrap();
         assert!(opened.seen() && opened.seen());
-        assert!(!Opened::watch(&folder.path().join("absent")).works());
+        assert!(!Opened::watch(&folder.path().join("absent")).seen());
     }
 }

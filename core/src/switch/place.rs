@@ -12,18 +12,19 @@ pub(super) const EXIT_GRACE: Duration = Duration::from_secs(15);
 /// Runs a command to its end and gives what it printed; an error says what it was and what it said.
 pub(super) fn output(command: &mut Command, limit: Duration) -> Result<String, SwitchError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let words: Vec<String> = command.get_args().take(6).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        command.get_args().take(6).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let shown = format!("{name} {}", words.join(" "));
     let failed = |what: String| SwitchError::Setup(format!("`{shown}` {what}"));
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => SwitchError::Setup(format!("{name} is not installed, or not in PATH")),
-            _ => failed(format!("could not be started: {error}")),
-        })?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(
+            |error| match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    SwitchError::Setup(format!("{name} is not installed, or not in PATH"))
+                }
+                _ => failed(format!("could not be started: {error}")),
+            },
+        )?;
     // Both print a few kilobytes at most, but a full pipe must not hold them up either.
     let reading = (child.stdout.take().map(drained), child.stderr.take().map(drained));
     let until = Instant::now() + limit;

@@ -52,7 +52,8 @@ impl Adapter for ProcessSwitch<'_> {
         to: SessionId,
         record: &mut IntentRecorder<'_>,
     ) -> Result<Credential, SwitchError> {
-        let failed = |source: IntentError| PointerError::Intent { path: self.pointer.path().to_owned(), source };
+        let failed =
+            |source: IntentError| PointerError::Intent { path: self.pointer.path().to_owned(), source };
         record(None).map_err(failed)?;
         match self.process.end(expected) {
             Ok(()) => {}
@@ -169,7 +170,8 @@ impl ProcessSwitch<'_> {
         let id = session.to_string();
         let named = processes::command_line(claude.pid)
             .is_some_and(|line| line.iter().any(|part| *part == id || part.ends_with(&format!("={id}"))));
-        let noted = || processes::note_of(claude, self.project_dir).is_some_and(|note| note.session == session);
+        let noted =
+            || processes::note_of(claude, self.project_dir).is_some_and(|note| note.session == session);
         named && (opened.seen() || noted())
     }
 

@@ -138,7 +138,9 @@ impl Process {
 pub fn family(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         if let Some(parent) = parent_of(pid) {
             children.entry(parent).or_default().push(pid);
         }
@@ -192,8 +194,8 @@ pub fn claude_above(pid: u32, program: &str) -> Option<Process> {
 pub struct Note {
     /// The session it is on.
     pub session: SessionId,
-    /// Whether it says that it is working on a turn.
-    pub busy: bool,
+    /// Whether it says that it waits for somebody to say something; none where the version does not tell.
+    pub idle: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -212,7 +214,7 @@ pub fn note_of(process: Process, project_dir: &Path) -> Option<Note> {
     let bytes = fs::read(notes.join(format!("{}.json", process.pid))).ok()?;
     let raw: RawNote = serde_json::from_slice(&bytes).ok()?;
     let same = raw.start.is_none_or(|start| start == process.started.to_string());
-    same.then(|| Note { session: raw.session, busy: raw.status.is_some_and(|status| status == "busy") })
+    same.then(|| Note { session: raw.session, idle: raw.status.map(|status| status == "idle") })
 }
 
 /// The session that a command line names: what follows `--resume`, `-r` or `--session-id`.
@@ -234,9 +236,7 @@ pub fn session_in(line: &[String]) -> Option<SessionId> {
 /// The session a `claude` process is on, by its own note, else by its command line.
 #[must_use]
 pub fn session_of(process: Process, project_dir: &Path) -> Option<SessionId> {
-    note_of(process, project_dir)
-        .map(|note| note.session)
-        .or_else(|| session_in(&command_line(process.pid)?))
+    note_of(process, project_dir).map(|note| note.session).or_else(|| session_in(&command_line(process.pid)?))
 }
 
 #[cfg(test)]

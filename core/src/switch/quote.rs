@@ -34,8 +34,27 @@ mod tests {
     #[test]
     fn nothing_means_anything_to_the_shell() {
         let nasty = [
-            "two words", "it's", "\"", "$HOME", "`id`", "$(id)", "a\nb\n", "灯 🏮", "--", "-x", ";", "a;", "&", "*",
-            "", "\\", "~", "#{pane_pid}", "#(id)", "!", "\t",
+            "two words",
+            "it's",
+            "\"",
+            "$HOME",
+            "`id`",
+            "$(id)",
+            "a\nb\n",
+            "灯 🏮",
+            "--",
+            "-x",
+            ";",
+            "a;",
+            "&",
+            "*",
+            "",
+            "\\",
+            "~",
+            "#{pane_pid}",
+            "#(id)",
+            "!",
+            "\t",
         ];
         let nasty: Vec<String> = nasty.iter().map(|text| (*text).to_owned()).collect();
         assert_eq!(through_a_shell(&nasty), nasty);

@@ -144,7 +144,8 @@ impl SessionProcess for SystemdUnit {
 
     fn end(&self, expected: Credential) -> Result<(), SwitchError> {
         let shown = self.show()?;
-        let found = Credential::Systemd { main_pid: shown.main_pid().unwrap_or(0), claude: self.claude_of(&shown) };
+        let found =
+            Credential::Systemd { main_pid: shown.main_pid().unwrap_or(0), claude: self.claude_of(&shown) };
         let Some(claude) = expected.claude().filter(|_| found == expected) else {
             return Err(SwitchError::Replaced { noted: expected, found: found.to_string() });
         };
@@ -194,7 +195,8 @@ fn microseconds(text: &str) -> Option<Duration> {
     for part in text.split_whitespace() {
         let (name, factor) = units.iter().find(|(name, _)| part.ends_with(name))?;
         let number: f64 = part.strip_suffix(name)?.parse().ok()?;
-        total = total.checked_add(Duration::from_micros(*factor).mul_f64(number).as_micros().try_into().ok()?)?;
+        total =
+            total.checked_add(Duration::from_micros(*factor).mul_f64(number).as_micros().try_into().ok()?)?;
     }
     Some(Duration::from_micros(total)).filter(|total| !total.is_zero())
 }

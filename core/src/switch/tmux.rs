@@ -98,12 +98,13 @@ impl Listed {
             return false;
         }
         let window_is = |window: &str| {
-            window.is_empty() || [&self.window_index, &self.window_id, &self.window_name].iter().any(|own| *own == window)
+            window.is_empty()
+                || [&self.window_index, &self.window_id, &self.window_name].iter().any(|own| *own == window)
         };
         let whole = window_is(rest);
-        let parts = rest.rsplit_once('.').is_some_and(|(window, pane)| {
-            window_is(window) && (pane == self.pane_index || pane == self.id)
-        });
+        let parts = rest
+            .rsplit_once('.')
+            .is_some_and(|(window, pane)| window_is(window) && (pane == self.pane_index || pane == self.id));
         whole || parts
     }
 }
@@ -243,7 +244,10 @@ impl SessionProcess for TmuxPane {
         // Servers that it has started end with it; one that does not would answer in its place.
         for helper in helpers {
             if !helper.wait(Duration::from_secs(2)) && !helper.end(Duration::from_secs(1)) {
-                return Err(SwitchError::Setup(format!("process {} of claude could not be ended", helper.pid)));
+                return Err(SwitchError::Setup(format!(
+                    "process {} of claude could not be ended",
+                    helper.pid
+                )));
             }
         }
         if let Some(first) = first {
@@ -251,7 +255,10 @@ impl SessionProcess for TmuxPane {
             first.signal(Signal::HUP);
             first.signal(Signal::CONT);
             if !first.wait(Duration::from_secs(2)) && !first.end(Duration::from_secs(1)) {
-                return Err(SwitchError::Setup(format!("process {} of the pane could not be ended", first.pid)));
+                return Err(SwitchError::Setup(format!(
+                    "process {} of the pane could not be ended",
+                    first.pid
+                )));
             }
         }
         Ok(())
@@ -337,10 +344,21 @@ mod tests {
     fn a_target_means_a_pane_letter_by_letter() {
         let pane = Listed::parse("%7 4242 0 - 3 @5 1 cc-work:a.b: c").unwrap();
         assert_eq!((pane.pid, pane.dead, pane.name.as_str()), (4242, false, "cc-work:3.1"));
-        for fits in ["%7", "cc-work", "cc-work:3", "cc-work:3.1", "=cc-work:3.1", "cc-work:@5.%7", "cc-work:a.b: c.1", "cc-work:.1"] {
+        for fits in [
+            "%7",
+            "cc-work",
+            "cc-work:3",
+            "cc-work:3.1",
+            "=cc-work:3.1",
+            "cc-work:@5.%7",
+            "cc-work:a.b: c.1",
+            "cc-work:.1",
+        ] {
             assert!(pane.is(fits), "{fits}");
         }
-        for other in ["cc", "cc:3.1", "cc-w*:3.1", "cc-work:0.1", "cc-work:3.0", "cc-work:a.1", "%70", "3.1", ""] {
+        for other in
+            ["cc", "cc:3.1", "cc-w*:3.1", "cc-work:0.1", "cc-work:3.0", "cc-work:a.1", "%70", "3.1", ""]
+        {
             assert!(!pane.is(other), "{other}");
         }
         assert_eq!(Listed::parse("no pane"), None);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use kael_core::ids::{OperationId, SessionId};
 
 /// Supervises a companion that lives in one Claude Code conversation, and rebuilds its session
 /// losslessly between two turns.
@@ -93,6 +94,14 @@ pub enum Command {
     Adopt(Adopt),
     /// The MCP server on standard input and output: a model may look and ask, a human decides
     Mcp,
+    /// The end of a turn in a setup that is not ours: called by the CLI's Stop hook, which tells it in JSON
+    HookStop(HookStop),
+    /// The part of `hook-stop` that goes on after it has answered
+    #[command(hide = true)]
+    HookWorker(HookWorker),
+    /// Put the Stop hook into the CLI's settings, take it out, or show it
+    #[command(subcommand)]
+    Hook(Hook),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -289,6 +298,74 @@ pub enum Pointer {
     History,
     /// Print the session now and at every change, until ended
     Watch,
+}
+
+/// Arguments of `hook-stop`.
+#[derive(Debug, Args)]
+pub struct HookStop {
+    /// Do the work here and now, to its end: for a loop that calls `claude -p` itself, between two calls
+    #[arg(long)]
+    pub wait: bool,
+    /// Read what the CLI tells from a file instead of standard input
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+}
+
+/// Arguments of `hook-worker`.
+#[derive(Debug, Default, Args)]
+pub struct HookWorker {
+    /// The session whose turn has ended
+    #[arg(long)]
+    pub session: Option<SessionId>,
+    /// The process that called the hook
+    #[arg(long)]
+    pub hook: Option<u32>,
+    /// Carry this operation out
+    #[arg(long)]
+    pub operate: Option<OperationId>,
+    /// Have another process carry it out, and end what that one may leave
+    #[arg(long, requires = "operate")]
+    pub guard: bool,
+}
+
+impl HookWorker {
+    /// The same as arguments.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if let Some(session) = self.session {
+            all.extend(["--session".to_owned(), session.to_string()]);
+        }
+        if let Some(hook) = self.hook {
+            all.extend(["--hook".to_owned(), hook.to_string()]);
+        }
+        if let Some(operation) = self.operate {
+            all.extend(["--operate".to_owned(), operation.to_string()]);
+        }
+        if self.guard {
+            all.push("--guard".to_owned());
+        }
+        all
+    }
+}
+
+/// The hook's commands.
+#[derive(Debug, Subcommand)]
+pub enum Hook {
+    /// Append it, once; the file is backed up beside itself, and everything else in it stays as it is
+    Install(HookFile),
+    /// Take it out
+    Uninstall(HookFile),
+    /// Whether it is there
+    Show(HookFile),
+}
+
+/// Which settings.
+#[derive(Debug, Args)]
+pub struct HookFile {
+    /// The settings file [default: settings.json of the CLI's own folder]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
 }
 
 /// Arguments of `init`.

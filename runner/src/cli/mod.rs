@@ -5,6 +5,7 @@ mod attach;
 pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
+mod hook;
 pub mod logs;
 pub(crate) mod operations;
 pub(crate) mod output;
@@ -102,6 +103,9 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp => crate::mcp::run(companion()?).map(done),
+        Command::HookStop(args) => hook::stop(global, &args, &companion, output),
+        Command::HookWorker(args) => crate::hook::worker::run(global, &companion()?, &args).map(done),
+        Command::Hook(args) => hook::run(&companion()?, args, &output).map(done),
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)
@@ -153,7 +157,7 @@ fn find_companion(global: &Global, original: bool) -> Result<Companion, CliError
 }
 
 /// A human decides and speaks; the model must not do it for them (DESIGN 9 "Consent").
-fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
+pub(crate) fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
     match marked::enclosing_invocation() {
         None => Ok(()),
         Some(_) => Err(CliError::refused(format!(

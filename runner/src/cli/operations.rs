@@ -9,6 +9,7 @@ use crate::companion::Companion;
 use crate::doorbell::{self, WaitingBell};
 use crate::keeper::{Keeper, outcome_line};
 use crate::queue::RequestKind;
+use kael_core::config::Activation;
 
 use super::args::Command;
 use super::error::{CliError, ErrorKind};
@@ -151,7 +152,15 @@ fn say_yes(question: &str) -> Result<(), CliError> {
 pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Value, CliError> {
     loop {
         if let Some(mut keeper) = Keeper::try_take(companion.clone())? {
-            keeper.recover()?;
+            for line in keeper.recover()? {
+                if companion.config.activation != Activation::Pointer {
+                    eprintln!("{line}");
+                }
+            }
+            if switches(kind, arguments) {
+                crate::setup::wait_idle(&companion.config, None, &|line| eprintln!("{line}"))?;
+            }
+            crate::setup::follow(companion)?;
             let answer = keeper.perform(kind, arguments);
             doorbell::ring_waiting(&companion.config.state_dir);
             return answer;
@@ -159,6 +168,15 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
         if let Some(answer) = ask_runner(companion, kind, arguments, &|line| eprintln!("{line}"))? {
             return CliError::from_answer(&answer).map_or(Ok(answer), Err);
         }
+    }
+}
+
+/// Whether a request may end a long-lived process at once, so that its turn has to be over.
+fn switches(kind: RequestKind, arguments: &Value) -> bool {
+    match kind {
+        RequestKind::Confirm | RequestKind::Activate | RequestKind::Rollback | RequestKind::Prepare => true,
+        RequestKind::Request => arguments["confirmed"] == true,
+        _ => false,
     }
 }
 

@@ -70,6 +70,13 @@ impl Keeper {
         if let Some(line) = self.watch_first_turn(session, receipt)? {
             told.push(line);
         }
+        told.extend(self.measure_and_consider(session)?);
+        Ok(told)
+    }
+
+    /// Measures the session and asks for a rebuild, or confirms one, when it is due. Returns lines for the human.
+    pub(super) fn measure_and_consider(&mut self, session: SessionId) -> Result<Vec<String>, CliError> {
+        let mut told = Vec::new();
         let report = match self.measure(session) {
             Ok(report) => report,
             Err(error) => {

@@ -1,5 +1,6 @@
 //! Requests of commands, carried out by whoever holds the lock.
 
+use kael_core::config::Activation;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{OpState, Operation, Status};
 use kael_core::pointer::PointerValue;
@@ -33,6 +34,11 @@ impl Keeper {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
                 if arguments["confirmed"] == true {
                     operation = self.confirm(operation.id, text("by"), None)?;
+                    if self.companion.config.activation != Activation::Pointer {
+                        // No runner takes it up before the next turn, and after that one the plan would be another.
+                        let line = self.operate(operation.id)?;
+                        return self.told(operation.id, &line, false);
+                    }
                 }
                 Ok(shown(&operation, "registered"))
             }
@@ -41,15 +47,7 @@ impl Keeper {
                 let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
                     == Status::RollbackPending;
                 let line = self.operate(id)?;
-                let operation = self.store.load(id)?;
-                match operation.state() {
-                    OpState::Failed { session_conflict: true, .. } => {
-                        Err(CliError::new(ErrorKind::Conflict, line))
-                    }
-                    OpState::Failed { .. } => Err(CliError::refused(line)),
-                    OpState::Activated(_) if rollback => Err(CliError::refused(line)),
-                    _ => Ok(shown(&operation, &line)),
-                }
+                self.told(id, &line, rollback)
             }
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
@@ -118,6 +116,18 @@ impl Keeper {
                 "there is no operation that is {wanted}: `kael-runner status` shows the latest"
             ))
         })
+    }
+
+    /// What came of an operation that was carried out at once.
+    fn told(&self, id: OperationId, line: &str, rollback: bool) -> Result<Value, CliError> {
+        let operation = self.store.load(id)?;
+        match operation.state() {
+            OpState::Failed { session_conflict: true, .. } => Err(CliError::new(ErrorKind::Conflict, line)),
+            OpState::Failed { .. } => Err(CliError::refused(line)),
+            OpState::Activated(_) if rollback => Err(CliError::refused(line)),
+            OpState::RolledBack { reason: Some(_), .. } if !rollback => Err(CliError::refused(line)),
+            _ => Ok(shown(&operation, line)),
+        }
     }
 
     fn result(&mut self, operation: &Operation) -> Result<Value, CliError> {

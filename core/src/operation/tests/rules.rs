@@ -49,7 +49,10 @@ fn the_file_has_the_names_that_scripts_know() {
     for (n, event) in [
         OpEvent::Scheduled,
         OpEvent::Started,
-        OpEvent::Proved { candidate: candidate(), credential: Credential::Tmux { pane_pid: 4242, claude: None } },
+        OpEvent::Proved {
+            candidate: candidate(),
+            credential: Credential::Tmux { pane_pid: 4242, claude: None },
+        },
         OpEvent::ChecksHeld { intent: None },
         OpEvent::Switched { after: Credential::Tmux { pane_pid: 4243, claude: None } },
     ]
