@@ -11,6 +11,8 @@ mod offline;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod setups;
+#[cfg(test)]
 mod start;
 #[cfg(test)]
 mod stub_suite;

@@ -10,7 +10,7 @@ use kael_core::config::{Activation, Config};
 use kael_core::ids::SessionId;
 use kael_core::pointer::PointerValue;
 use kael_core::switch::processes::{self, Process};
-use kael_core::switch::{SessionProcess, SystemdUnit, TmuxPane};
+use kael_core::switch::{SessionProcess, SystemdUnit, TmuxPane, wait_until_quiet};
 use serde_json::Value;
 
 use crate::cli::error::{CliError, ErrorKind};
@@ -115,7 +115,9 @@ pub fn wait_idle(config: &Config, limit: Option<Duration>, tell: &dyn Fn(String)
     loop {
         match process.claude().map_err(|error| CliError::from_error(ErrorKind::Failed, &error))? {
             Some(claude) if is_busy(claude, config) => {}
-            Some(_) | None => return Ok(()),
+            // It makes its notes a moment after it has said that the turn is over.
+            Some(claude) => return be_quiet(claude, config),
+            None => return Ok(()),
         }
         if limit.is_some_and(|limit| started.elapsed() >= limit) {
             return Err(CliError::new(
@@ -129,6 +131,16 @@ pub fn wait_idle(config: &Config, limit: Option<Duration>, tell: &dyn Fn(String)
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+fn be_quiet(claude: Process, config: &Config) -> Result<(), CliError> {
+    let Some(session) = processes::session_of(claude, &config.project_dir) else { return Ok(()) };
+    let transcript = config.project_dir.join(format!("{session}.jsonl"));
+    if !transcript.is_file() {
+        return Ok(());
+    }
+    wait_until_quiet(&transcript, config.stable_file, config.stable_file_timeout)
+        .map_err(|error| CliError::from_error(ErrorKind::Busy, &error))
 }
 
 /// Whether the last thing in a transcript is a message without an answer, or a tool that runs.

@@ -125,6 +125,7 @@ fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, Cli
         say_yes("Go back to the session before?")?;
         return Ok(None);
     }
+    crate::setup::wait_idle(&companion.config, None, &|line| eprintln!("{line}"))?;
     let plan = super::plan::make(companion, None, None)?;
     let blocked = plan.blocked_reason();
     if !blocked.is_empty() {

@@ -32,22 +32,18 @@ impl Keeper {
         match kind {
             RequestKind::Request => {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
+                if arguments["confirmed"] == true && self.is_elsewhere() {
+                    // No runner takes it up before the next turn, and after that one the plan would be another.
+                    return self.agree_and_operate(operation.id, text("by"), None);
+                }
                 if arguments["confirmed"] == true {
                     operation = self.confirm(operation.id, text("by"), None)?;
-                    if self.companion.config.activation != Activation::Pointer {
-                        // No runner takes it up before the next turn, and after that one the plan would be another.
-                        let line = self.operate(operation.id)?;
-                        return self.told(operation.id, &line, false);
-                    }
                 }
                 Ok(shown(&operation, "registered"))
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str())?.status()
-                    == Status::RollbackPending;
-                let line = self.operate(id)?;
-                self.told(id, &line, rollback)
+                self.agree_and_operate(id, text("by"), arguments["digest"].as_str())
             }
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
@@ -116,6 +112,30 @@ impl Keeper {
                 "there is no operation that is {wanted}: `kael-runner status` shows the latest"
             ))
         })
+    }
+
+    /// Whether `claude` lives in a pane or unit.
+    fn is_elsewhere(&self) -> bool {
+        self.companion.config.activation != Activation::Pointer
+    }
+
+    /// Notes a human's yes and carries the operation out.
+    fn agree_and_operate(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+    ) -> Result<Value, CliError> {
+        if self.is_elsewhere() && self.store.load(id)?.status() == Status::Pending {
+            // A CLI that lives on makes its notes at any time, so the yes is to what is frozen.
+            let operation = self.prepare(id)?;
+            if operation.status() != Status::Verifying {
+                return self.result(&operation);
+            }
+        }
+        let rollback = self.confirm(id, by, shown)?.status() == Status::RollbackPending;
+        let line = self.operate(id)?;
+        self.told(id, &line, rollback)
     }
 
     /// What came of an operation that was carried out at once.

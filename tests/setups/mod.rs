@@ -1,0 +1,4 @@
+//! Setups in which `claude` is not ours: a pane, a unit, a loop of one's own.
+
+mod pane;
+mod tmux;
