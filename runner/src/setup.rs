@@ -98,13 +98,14 @@ pub fn follow_to(companion: &Companion, session: SessionId) -> Result<(), CliErr
 /// Whether the process is working on a turn: by its own word, else by the end of its transcript.
 #[must_use]
 pub fn is_busy(claude: Process, config: &Config) -> bool {
-    if let Some(note) = processes::note_of(claude, &config.project_dir)
-        && let Some(idle) = note.idle
-    {
-        return !idle;
+    let Some(session) = processes::session_of(claude, &config.project_dir) else { return false };
+    let transcript = config.project_dir.join(format!("{session}.jsonl"));
+    match processes::note_of(claude, &config.project_dir).and_then(|note| note.idle) {
+        Some(false) => true,
+        // Its note lags behind its transcript.
+        Some(true) => was_just_written(&transcript) && turn_is_open(&transcript),
+        None => turn_is_open(&transcript),
     }
-    let session = processes::session_of(claude, &config.project_dir);
-    session.is_some_and(|id| turn_is_open(&config.project_dir.join(format!("{id}.jsonl"))))
 }
 
 /// Waits until the process has finished its turn, at most `limit`.
@@ -133,6 +134,12 @@ pub fn wait_idle(config: &Config, limit: Option<Duration>, tell: &dyn Fn(String)
     }
 }
 
+fn was_just_written(transcript: &Path) -> bool {
+    let age =
+        transcript.metadata().and_then(|meta| meta.modified()).map(|at| at.elapsed().unwrap_or_default());
+    age.is_ok_and(|age| age < Duration::from_secs(5))
+}
+
 fn be_quiet(claude: Process, config: &Config) -> Result<(), CliError> {
     let Some(session) = processes::session_of(claude, &config.project_dir) else { return Ok(()) };
     let transcript = config.project_dir.join(format!("{session}.jsonl"));
@@ -156,7 +163,10 @@ pub fn turn_is_open(transcript: &Path) -> bool {
             Some("assistant") => return row["message"]["stop_reason"] == "tool_use",
             Some("user") => {
                 let text = row["message"]["content"].as_str().unwrap_or_default();
-                return !text.starts_with("<local-command") && !text.starts_with("<command-name>");
+                let block = row["message"]["content"][0]["text"].as_str().unwrap_or_default();
+                return !["<local-command", "<command-name>", "[Request interrupted"]
+                    .iter()
+                    .any(|start| text.starts_with(start) || block.starts_with(start));
             }
             _ => {}
         }

@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::stubs::reply::Reply;
 use crate::support::companion::Companion;
 use crate::support::subject::Subject;
-use crate::support::transcript::rows;
 use crate::support::wait_until;
 
 /// What the first turns of every companion here are about.
@@ -35,17 +35,25 @@ impl InPane {
         let first = setup.first.clone();
         setup.open("exec ", &first, "--session-id");
         setup.wait_for_prompt();
-        let stub = &setup.companion.world.stub;
-        stub.on_text(WORDS[0], crate::stubs::reply::Reply::text("Noted: green."));
-        stub.on_tool_turn(
-            WORDS[1],
-            crate::stubs::reply::Reply::bash("seq 1 4000"),
-            crate::stubs::reply::Reply::text("The shed holds ropes."),
-        );
+        setup.teach();
         for words in WORDS {
             setup.say(words);
         }
         Some(setup)
+    }
+
+    /// What the model answers.
+    pub fn teach(&self) {
+        let stub = &self.companion.world.stub;
+        stub.on_text(WORDS[0], Reply::text("Noted: green."));
+        stub.on_tool_turn(WORDS[1], Reply::bash("seq 1 4000"), Reply::text("The shed holds ropes."));
+    }
+
+    /// Workers of that kind that live: `--guard`, `--operate`, or all.
+    pub fn workers(&self, part: &str) -> Vec<i32> {
+        let alive = self.companion.world.sandbox.survivors().into_iter();
+        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        alive.filter(|pid| line(pid).contains("hook-worker") && line(pid).contains(part)).collect()
     }
 
     /// Configuration and files; nothing runs yet.
@@ -144,13 +152,11 @@ impl InPane {
     pub fn say(&self, words: &str) -> String {
         self.type_in(words);
         wait_until(&format!("an answer to {words:?}"), || {
-            self.companion
-                .world
-                .stub
-                .main_requests()
-                .iter()
-                .any(|request| request.last_human().contains(words))
+            let transcript = self.companion.world.sandbox.transcript(&self.session());
+            fs::read_to_string(&transcript).is_ok_and(|text| text.contains(words))
+                && !kael_runner::setup::turn_is_open(&transcript)
                 && self.is_idle()
+                && self.workers("").is_empty()
         });
         self.session()
     }
@@ -195,23 +201,6 @@ impl InPane {
         text.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
     }
 
-    /// What was said in a session: role and text, in order.
-    pub fn said(&self, session: &str) -> Vec<String> {
-        let all = rows(&self.companion.world.sandbox.transcript(session));
-        let texts = all.iter().filter(|row| row["isMeta"] != true).filter_map(|row| {
-            let content = &row["message"]["content"];
-            match row["type"].as_str()? {
-                "user" => content
-                    .as_str()
-                    .map(str::to_owned)
-                    .or_else(|| content[0]["text"].as_str().map(str::to_owned)),
-                "assistant" => content[0]["text"].as_str().map(str::to_owned),
-                _ => None,
-            }
-        });
-        texts.collect()
-    }
-
     /// The latest operation.
     pub fn operation(&self) -> Value {
         self.companion.json(&["status"])["operation"].clone()
@@ -223,13 +212,19 @@ impl InPane {
 
     /// Waits until the latest operation is in that state.
     pub fn wait_for(&self, status: &str) -> Value {
-        let until = std::time::Instant::now() + crate::support::PATIENCE * 2;
+        let until = std::time::Instant::now() + crate::support::PATIENCE;
         loop {
             let last = self.operation();
             if last["status"] == status {
                 return last;
             }
-            assert!(std::time::Instant::now() < until, "it is {last:#}, not {status}; {}", self.log());
+            assert!(
+                std::time::Instant::now() < until,
+                "it is {last:#}, not {status}; {}\n{}\n{}",
+                self.log(),
+                self.screen(),
+                self.companion.run(&["dirty"]).lines.join("\n")
+            );
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }

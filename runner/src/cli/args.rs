@@ -317,9 +317,9 @@ pub struct HookWorker {
     /// The session whose turn has ended
     #[arg(long)]
     pub session: Option<SessionId>,
-    /// The process that called the hook
+    /// The process of the CLI that called the hook
     #[arg(long)]
-    pub hook: Option<u32>,
+    pub claude: Option<u32>,
     /// Carry this operation out
     #[arg(long)]
     pub operate: Option<OperationId>,
@@ -336,8 +336,8 @@ impl HookWorker {
         if let Some(session) = self.session {
             all.extend(["--session".to_owned(), session.to_string()]);
         }
-        if let Some(hook) = self.hook {
-            all.extend(["--hook".to_owned(), hook.to_string()]);
+        if let Some(claude) = self.claude {
+            all.extend(["--claude".to_owned(), claude.to_string()]);
         }
         if let Some(operation) = self.operate {
             all.extend(["--operate".to_owned(), operation.to_string()]);

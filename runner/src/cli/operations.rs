@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use kael_core::operation::{OpState, OpStore, Operation};
+use kael_core::switch::processes;
 use serde_json::{Value, json};
 
 use crate::companion::Companion;
@@ -151,6 +152,7 @@ fn say_yes(question: &str) -> Result<(), CliError> {
 
 /// Has a request carried out, by the living runner or here.
 pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Value, CliError> {
+    refuse_inside_claude(companion, kind)?;
     loop {
         if let Some(mut keeper) = Keeper::try_take(companion.clone())? {
             for line in keeper.recover()? {
@@ -170,6 +172,30 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
             return CliError::from_answer(&answer).map_or(Ok(answer), Err);
         }
     }
+}
+
+/// A human decides; the model in the pane or unit, with its shell, must not do it for them.
+fn refuse_inside_claude(companion: &Companion, kind: RequestKind) -> Result<(), CliError> {
+    let for_humans = matches!(
+        kind,
+        RequestKind::Request
+            | RequestKind::Confirm
+            | RequestKind::Activate
+            | RequestKind::Rollback
+            | RequestKind::PointerSet
+            | RequestKind::Clear
+    );
+    let Some(process) = crate::setup::process_of(&companion.config).filter(|_| for_humans) else {
+        return Ok(());
+    };
+    let inside = processes::claude_above(std::process::id(), crate::setup::program_of(&companion.config));
+    if inside.is_none() || process.claude().ok().flatten() != inside {
+        return Ok(());
+    }
+    Err(CliError::refused(
+        "this is for a human and was called from inside the companion's own claude: nothing was done. The model may ask \
+         with the tool thread_rebuild_request",
+    ))
 }
 
 /// Whether a request may end a long-lived process at once, so that its turn has to be over.

@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 
 use kael_core::config::Activation;
 use kael_core::ids::SessionId;
+use kael_core::switch::processes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -97,12 +98,11 @@ fn hand_over(
         // Another conversation of this person, under the same settings.
         return Ok(None);
     }
+    // The shell between us and the CLI is gone before a worker could look for it.
+    let program = crate::setup::program_of(&companion.config);
+    let Some(claude) = processes::claude_above(std::process::id(), program) else { return Ok(None) };
     companion.create_folders()?;
-    let worker = HookWorker {
-        session: Some(session),
-        hook: Some(std::os::unix::process::parent_id()),
-        ..HookWorker::default()
-    };
+    let worker = HookWorker { session: Some(session), claude: Some(claude.pid), ..HookWorker::default() };
     start(&companion, &command(global, &companion, &worker)?)?;
     Ok(None)
 }

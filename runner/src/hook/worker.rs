@@ -10,7 +10,6 @@ use std::time::Duration;
 use kael_core::config::{Activation, SystemdScope};
 use kael_core::ids::OperationId;
 use kael_core::pointer::PointerValue;
-use kael_core::switch::processes;
 use serde_json::{Value, json};
 
 use crate::cli::args::{Global, HookWorker, LogFormat};
@@ -42,12 +41,17 @@ pub fn run(global: &Global, companion: &Companion, args: &HookWorker) -> Result<
 /// After a turn: is there anything to do?
 fn look(global: &Global, companion: &Companion, args: &HookWorker) -> Result<(), CliError> {
     let config = &companion.config;
-    let (Some(session), Some(hook)) = (args.session, args.hook) else { return Ok(()) };
+    let (Some(session), Some(caller)) = (args.session, args.claude) else { return Ok(()) };
     let Some(process) = setup::process_of(config) else { return Ok(()) };
     let claude = process.claude().map_err(|error| CliError::from_error(ErrorKind::Failed, &error))?;
-    let caller = processes::claude_above(hook, setup::program_of(config));
-    if claude.is_none() || claude != caller {
+    if claude.map(|claude| claude.pid) != Some(caller) {
         tracing::debug!(%session, "the hook of another claude: nothing to do");
+        return Ok(());
+    }
+    // The CLI is not idle before its hooks have ended, and makes its last notes then.
+    let limit = config.stable_file_timeout + Duration::from_secs(10);
+    if let Err(busy) = setup::wait_idle(config, Some(limit), &|line| tracing::info!("{line}")) {
+        tracing::info!("{}; the end of that turn looks again", busy.message);
         return Ok(());
     }
     let Some(mut keeper) = Keeper::try_take_within(companion.clone(), LOCK)? else {
@@ -116,7 +120,7 @@ fn mend(companion: &Companion) -> Result<(), CliError> {
 /// Carries a confirmed operation out, once the turn is really over.
 fn operate(companion: &Companion, id: OperationId) -> Result<(), CliError> {
     let config = &companion.config;
-    // The CLI is not idle before its hooks have ended.
+    // Somebody may have said something since the look.
     let limit = config.stable_file_timeout + Duration::from_secs(10);
     if let Err(busy) = setup::wait_idle(config, Some(limit), &|line| tracing::info!("{line}")) {
         tracing::info!(operation = %id, "{}", busy.message);

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use kael_core::config::RebuildPolicy;
-use kael_core::ids::SessionId;
+use kael_core::config::{Activation, RebuildPolicy};
+use kael_core::ids::{OperationId, SessionId};
 use kael_core::ledger::{self, LedgerReport, LedgerState};
-use kael_core::operation::{OpState, Operation};
+use kael_core::operation::{Consent, OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
 use kael_core::transcript::receipt::Receipt;
@@ -161,7 +161,7 @@ impl Keeper {
             known
         };
         if auto {
-            self.confirm(operation.id, "rebuild = \"auto\"", None)?;
+            self.confirm_by_policy(operation.id)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
             self.asked = Some((operation.id, operation.status()));
@@ -173,6 +173,17 @@ impl Keeper {
             ));
         }
         Ok(lines)
+    }
+
+    /// The yes that a human gave beforehand. A CLI that lives on makes notes in its transcript at any time, which would
+    /// make another plan of the same words: there it is to whatever the plan is.
+    fn confirm_by_policy(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let by = "rebuild = \"auto\"";
+        if self.companion.config.activation == Activation::Pointer {
+            return self.confirm(id, by, None);
+        }
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// How much dirtier a session must be before a human is bothered again.
