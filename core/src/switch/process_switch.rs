@@ -116,23 +116,19 @@ impl ProcessSwitch<'_> {
     pub fn run(&self, session: SessionId) -> Result<Credential, String> {
         let chain = |error: SwitchError| crate::error_chain(&error);
         if let Some(claude) = self.process.claude().map_err(chain)? {
-            return match processes::session_of(claude, self.project_dir) {
-                Some(found) if found == session => self.stays(claude, session),
-                Some(found) => Err(format!("claude ({}) runs there on session {found}", claude.pid)),
-                None => Err(format!("a claude ({}) of an unknown session runs there", claude.pid)),
-            };
+            match processes::session_of(claude, self.project_dir) {
+                // One that is on its way out is none.
+                Some(found) if found == session && !claude.wait(self.health) => {
+                    return self.process.credential().map_err(chain);
+                }
+                Some(found) if found == session => {}
+                Some(found) => return Err(format!("claude ({}) runs there on session {found}", claude.pid)),
+                None => return Err(format!("a claude ({}) of an unknown session runs there", claude.pid)),
+            }
         }
         let opened = Opened::watch(&transcript_path(self.project_dir, session));
         self.process.start(session).map_err(chain)?;
         self.wait_healthy(session, &opened)
-    }
-
-    /// A process that runs there already: whether it stays.
-    fn stays(&self, claude: Process, session: SessionId) -> Result<Credential, String> {
-        if claude.wait(self.health) {
-            return Err(format!("the process on session {session} ended at once{}", self.why()));
-        }
-        self.process.credential().map_err(|error| crate::error_chain(&error))
     }
 
     /// Until the new process has been seen with the session's id, has opened its transcript, and has stayed.

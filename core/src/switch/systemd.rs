@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::place::output;
 use super::process::SessionProcess;
@@ -161,7 +161,12 @@ impl SessionProcess for SystemdUnit {
     }
 
     fn start(&self, _session: SessionId) -> Result<(), SwitchError> {
-        let shown = self.show()?;
+        let mut shown = self.show()?;
+        let until = Instant::now() + self.limit;
+        while shown.get("ActiveState") == "deactivating" && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+            shown = self.show()?;
+        }
         if let Some(pid) = shown.main_pid() {
             return Err(SwitchError::Setup(format!(
                 "unit {} was started by somebody else meanwhile (process {pid}): it is left alone",
