@@ -114,7 +114,7 @@ pub fn wait_idle(config: &Config, limit: Option<Duration>, tell: &dyn Fn(String)
     let started = Instant::now();
     let mut told = false;
     loop {
-        match process.claude().map_err(|error| CliError::from_error(ErrorKind::Failed, &error))? {
+        match process.claude().map_err(|error| CliError::from_error(ErrorKind::Refused, &error))? {
             Some(claude) if is_busy(claude, config) => {}
             // It makes its notes a moment after it has said that the turn is over.
             Some(claude) => return be_quiet(claude, config),

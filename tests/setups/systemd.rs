@@ -289,6 +289,10 @@ fn a_start_limit_is_reported_and_does_not_keep_the_old_session_down() {
     let text = fs::read_to_string(&unit).unwrap();
     fs::write(&unit, text.replace("StartLimitBurst=20", "StartLimitBurst=1\nStartLimitIntervalSec=1h"))
         .unwrap();
+    // Wanted by something, so that the manager remembers it, and how often it was started.
+    let wants = unit.parent().unwrap().join("default.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    symlink(&unit, wants.join(UNIT)).unwrap();
     setup.systemctl(&["daemon-reload"]).expect_code(0);
     setup.systemctl(&["restart", UNIT]);
     setup.systemctl(&["stop", UNIT]);

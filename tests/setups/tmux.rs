@@ -142,6 +142,36 @@ fn a_pane_that_does_not_run_claude_is_refused() {
     assert_eq!(setup.pane_pid(), sleep);
 }
 
+/// A companion whose channel flag was lost is deaf.
+#[test]
+fn doctor_names_the_options_that_a_switch_would_lose() {
+    let Some(setup) = InPane::start("rebuild = \"off\"") else { return };
+    let flags = |what: &str| {
+        let doctor = setup.companion.run(&["doctor", "--json"]);
+        let value: Value = serde_json::from_str(&doctor.lines.join("")).unwrap();
+        let check =
+            value["checks"].as_array().unwrap().iter().find(|check| check["name"] == what).unwrap().clone();
+        (doctor.code(), check)
+    };
+    let (_, check) = flags("flags");
+    assert_eq!(check["status"], "pass", "{check:#}");
+    setup.configure(&FLAGS[2..], "rebuild = \"off\"");
+    let (code, check) = flags("flags");
+    assert_eq!((code, &check["status"]), (1, &Value::from("fail")));
+    assert!(
+        check["detail"].as_str().unwrap().ends_with("started with: --permission-mode default"),
+        "{check:#}"
+    );
+    assert!(check["remedy"].as_str().unwrap().contains("add it to resume_command"));
+    assert_eq!(flags("hook").1["status"], "pass");
+    setup.companion.run(&["hook", "uninstall"]).expect_code(0);
+    assert_eq!(flags("hook").1["status"], "fail");
+    let fixed = setup.companion.run(&["doctor", "--fix"]);
+    assert!(fixed.lines[0].starts_with("fixed the Stop hook is in"), "{fixed:?}");
+    assert_eq!(flags("hook").1["status"], "pass");
+    assert_eq!(flags("tmux").1["status"], "pass");
+}
+
 /// What a pane's program was given: its arguments and its folder.
 #[test]
 fn arguments_reach_the_program_letter_by_letter() {

@@ -173,9 +173,14 @@ impl SessionProcess for SystemdUnit {
                 self.unit
             )));
         }
+        // Our stops and starts count against the unit's limit, which is there for units that fail by themselves; what a
+        // failed start of ours left is forgotten with it.
+        if shown.get("ActiveState") == "failed" {
+            self.ask(&["reset-failed"], PATIENCE)?;
+        }
         let Err(first) = self.ask(&["start"], self.limit) else { return Ok(()) };
-        // Our stop and start count against the unit's limit, which is there for units that fail by themselves.
-        if self.show()?.get("Result") == "start-limit-hit" {
+        let limited = self.show()?.get("Result") == "start-limit-hit" || first.to_string().contains("too often");
+        if limited {
             self.ask(&["reset-failed"], PATIENCE)?;
             return self.ask(&["start"], self.limit).map(drop);
         }

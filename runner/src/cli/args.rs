@@ -57,8 +57,8 @@ pub enum Command {
     Status(Status),
     /// What turns have cost, by day and session, and what rebuilding has saved
     Usage(Usage),
-    /// Check that everything a companion needs is in place
-    Doctor,
+    /// Check that everything a companion needs is in place; exit code 1 when a line fails
+    Doctor(Doctor),
     /// How dirty the session is
     Dirty(Source),
     /// What a rebuild would carry and what it would drop; changes nothing
@@ -162,6 +162,17 @@ pub struct Status {
     /// Print it again whenever it changes, until interrupted; with --json a line each
     #[arg(long, conflicts_with = "operation")]
     pub watch: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Default, Args)]
+pub struct Doctor {
+    /// Mend what is safe to mend (modes, an interrupted operation, a missing hook), and say what was done
+    #[arg(long)]
+    pub fix: bool,
+    /// Try the login, for the price of one short turn
+    #[arg(long)]
+    pub live: bool,
 }
 
 /// Arguments of `usage`.

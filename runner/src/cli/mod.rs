@@ -99,7 +99,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
         Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
-        Command::Doctor => doctor::run(&companion()?, &output),
+        Command::Doctor(args) => doctor::run(&companion()?, &args, &output),
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp => crate::mcp::run(companion()?).map(done),

@@ -9,7 +9,7 @@
 //! | `adopt` | the pointer to a session that exists, after a check |
 
 pub mod adopt;
-mod argv;
+pub(crate) mod argv;
 mod ask;
 mod found;
 mod template;
@@ -80,7 +80,8 @@ pub fn run(options: &Options) -> Result<ExitCode, CliError> {
     fact("state", &format!("{}{before}", state.display()));
     fact("written", &config_path.display().to_string());
     println!();
-    let healthy = crate::cli::doctor::run(&companion, &Output { json: false })?;
+    let healthy =
+        crate::cli::doctor::run(&companion, &crate::cli::args::Doctor::default(), &Output { json: false })?;
     let shown = shown_config(&config_path);
     if healthy != ExitCode::SUCCESS {
         println!("\nA line says FAIL: mend that, then look again with\n  kael-runner{shown} doctor");
