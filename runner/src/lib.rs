@@ -11,6 +11,7 @@ pub mod cli;
 pub mod companion;
 pub mod demo;
 pub mod doorbell;
+pub mod drill;
 pub mod envelope;
 pub mod facts;
 pub mod hook;

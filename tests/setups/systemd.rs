@@ -329,3 +329,30 @@ fn a_unit_that_is_not_there_or_runs_something_else_is_refused() {
     }
     assert!(setup.runs(&setup.first));
 }
+
+#[test]
+fn a_drill_in_systemd_passes_and_leaves_nothing_and_never_touches_the_live_unit() {
+    let Some(subject) = real() else { return };
+    let Some(setup) = InUnit::start(subject, "", "rebuild = \"off\"") else { return };
+    let sandbox = &setup.companion.world.sandbox;
+    super::remembers_code_words(&setup.companion.world.stub);
+    let pid = setup.main_pid();
+    let config = sandbox.path("config.toml");
+    let program = sandbox.path("bin/kael-runner");
+    let mut command = setup.manager.inside(
+        sandbox,
+        program.to_str().unwrap(),
+        &["--config", config.to_str().unwrap(), "drill"],
+    );
+    command
+        .env("ANTHROPIC_BASE_URL", setup.companion.world.stub.url())
+        .env("ANTHROPIC_API_KEY", "sk-ant-made-up")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    let drill = Running::spawn(&mut command).wait(PATIENCE * 3).expect_code(0);
+    assert!(drill.lines.join("\n").contains("both code words were known"), "{drill:?}");
+    assert_eq!(setup.main_pid(), pid);
+    assert!(!setup.systemctl(&["list-units", "--all"]).lines.join("").contains("kael-drill"));
+    let left: Vec<_> =
+        fs::read_dir(sandbox.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("kael-drill")), "{left:?}");
+}

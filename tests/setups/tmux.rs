@@ -373,3 +373,40 @@ fn a_hook_answers_at_once_and_only_the_panes_own_counts() {
     let answer: Value = serde_json::from_str(&told("{}").lines.join("\n")).unwrap();
     assert!(answer["systemMessage"].as_str().unwrap().contains("activation"), "{answer}");
 }
+
+#[test]
+fn a_drill_in_tmux_passes_and_leaves_nothing_and_never_touches_the_live_pane() {
+    let Some(setup) = InPane::start("rebuild = \"off\"") else { return };
+    let sandbox = &setup.companion.world.sandbox;
+    let plugins = r#"{"enabledPlugins": {"telegram@claude-plugins-official": true}}"#;
+    sandbox.write("home/.claude/settings.json", plugins);
+    let (pid, bytes) = (setup.pane_pid(), fs_bytes(&setup, &setup.first));
+    let mut left: Vec<_> = listed(sandbox.work()).collect();
+    left.extend(listed(sandbox.home().join(".claude/projects")));
+    super::remembers_code_words(&setup.companion.world.stub);
+    let mut command = setup.companion.command(&["drill"]);
+    for (name, value) in setup.command().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let drill = crate::support::process::Running::spawn(&mut command)
+        .wait(crate::support::PATIENCE * 3)
+        .expect_code(0);
+    let text = drill.lines.join("\n");
+    assert!(text.contains("both code words were known") && text.contains("the drill has passed"), "{text}");
+    assert!(
+        drill.stderr.contains("telegram@claude-plugins-official") && drill.stderr.contains("409"),
+        "{drill:?}"
+    );
+    let mut after: Vec<_> = listed(sandbox.work()).collect();
+    after.extend(listed(sandbox.home().join(".claude/projects")));
+    assert_eq!(left, after, "nothing of it is left");
+    assert_eq!(setup.pane_pid(), pid);
+    assert_eq!(fs_bytes(&setup, &setup.first), bytes);
+    assert_eq!(setup.session(), setup.first);
+}
+
+fn listed(folder: std::path::PathBuf) -> impl Iterator<Item = std::ffi::OsString> {
+    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names.into_iter()
+}

@@ -179,7 +179,8 @@ impl SessionProcess for SystemdUnit {
             self.ask(&["reset-failed"], PATIENCE)?;
         }
         let Err(first) = self.ask(&["start"], self.limit) else { return Ok(()) };
-        let limited = self.show()?.get("Result") == "start-limit-hit" || first.to_string().contains("too often");
+        let limited =
+            self.show()?.get("Result") == "start-limit-hit" || first.to_string().contains("too often");
         if limited {
             self.ask(&["reset-failed"], PATIENCE)?;
             return self.ask(&["start"], self.limit).map(drop);

@@ -59,6 +59,9 @@ pub enum Command {
     Usage(Usage),
     /// Check that everything a companion needs is in place; exit code 1 when a line fails
     Doctor(Doctor),
+    /// Rehearse a switch in a folder, session, and pane or unit of its own, with the companion's real flags; costs three
+    /// short turns
+    Drill,
     /// How dirty the session is
     Dirty(Source),
     /// What a rebuild would carry and what it would drop; changes nothing

@@ -100,6 +100,10 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
         Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
         Command::Doctor(args) => doctor::run(&companion()?, &args, &output),
+        Command::Drill => {
+            refuse_inside_invocation("drill")?;
+            crate::drill::run(&companion()?, &output).map(done)
+        }
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp => crate::mcp::run(companion()?).map(done),
