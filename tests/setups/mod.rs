@@ -1,7 +1,9 @@
 //! Setups in which `claude` is not ours: a pane, a unit, a loop of one's own.
 
 mod manager;
+mod own_loop;
 mod pane;
+mod service;
 mod systemd;
 mod tmux;
 

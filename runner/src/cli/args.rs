@@ -97,6 +97,9 @@ pub enum Command {
     Adopt(Adopt),
     /// The MCP server on standard input and output: a model may look and ask, a human decides
     Mcp,
+    /// The runner as a systemd unit, of this user or of the system
+    #[command(subcommand)]
+    Service(Service),
     /// The end of a turn in a setup that is not ours: called by the CLI's Stop hook, which tells it in JSON
     HookStop(HookStop),
     /// The part of `hook-stop` that goes on after it has answered
@@ -312,6 +315,33 @@ pub enum Pointer {
     History,
     /// Print the session now and at every change, until ended
     Watch,
+}
+
+/// The service's commands.
+#[derive(Debug, Subcommand)]
+pub enum Service {
+    /// Write the unit for this configuration, enable and start it
+    Install(ServiceWhere),
+    /// Stop, disable and remove it; configuration, state and transcripts stay
+    Uninstall(ServiceWhere),
+    /// What its manager says about it
+    Status(ServiceWhere),
+    /// What it has logged
+    Logs(ServiceWhere),
+}
+
+/// Whose unit, and where.
+#[derive(Debug, Args)]
+pub struct ServiceWhere {
+    /// The system's manager: the instance NAME of kael-runner@.service for /etc/kael-runner/NAME.toml, as the user NAME
+    #[arg(long)]
+    pub system: bool,
+    /// Put files below this folder and only name the commands, as for a package
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub print: bool,
 }
 
 /// Arguments of `hook-stop`.

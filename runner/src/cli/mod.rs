@@ -13,6 +13,7 @@ pub(crate) mod plan;
 mod pointer;
 mod run;
 pub(crate) mod send;
+mod service;
 pub mod status;
 mod usage;
 mod watch;
@@ -107,6 +108,7 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp => crate::mcp::run(companion()?).map(done),
+        Command::Service(args) => service::run(&companion()?, args, &output).map(done),
         Command::HookStop(args) => hook::stop(global, &args, &companion, output),
         Command::HookWorker(args) => crate::hook::worker::run(global, &companion()?, &args).map(done),
         Command::Hook(args) => hook::run(&companion()?, args, &output).map(done),
