@@ -34,6 +34,7 @@ fn main() -> Outcome<()> {
             "rebuild" => drop(full_rebuild(&path)?),
             "line" | "plan" => drop(plan(&path)?),
             "generate" => drop(generate(&path, 100 << 20)?),
+            "large" => drop(generate(&path, 1000 << 20)?),
             _ => drop(measure(&path, None)?),
         }
         println!("{}", peak_kib()?);
@@ -211,7 +212,7 @@ fn full_rebuild(path: &Path) -> Outcome<Vec<(&'static str, Duration)>> {
         return Err(format!("blocked: {}", plan.blocked_reason()).into());
     }
     step("plan");
-    let file = rebuild::write_candidate(&plan, &copy, &candidate)?;
+    let file = rebuild::write_candidate(&Disk::real(), &plan, &copy, &candidate)?;
     step("candidate (write, sync)");
     let evidence = Evidence::default();
     rebuild::prove(&ProofInput {

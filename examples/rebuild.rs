@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir(&folder)?;
     let candidate = folder.join("candidate.jsonl");
     let begin = Instant::now();
-    let file = rebuild::write_candidate(&plan, &source, &candidate)?;
+    let file = rebuild::write_candidate(&kael_core::disk::Disk::real(), &plan, &source, &candidate)?;
     println!("candidate: {} bytes, {:?}", file.len, begin.elapsed());
     let begin = Instant::now();
     let proof = rebuild::prove(&ProofInput {

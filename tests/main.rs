@@ -11,6 +11,8 @@ mod offline;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod rebuilt;
+#[cfg(test)]
 mod setups;
 #[cfg(test)]
 mod start;

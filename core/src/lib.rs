@@ -15,6 +15,7 @@ pub mod ids;
 pub mod ledger;
 pub mod operation;
 pub mod pointer;
+pub mod progress;
 pub mod rebuild;
 pub mod switch;
 pub mod transcript;

@@ -12,7 +12,7 @@ use kael_core::operation::OpStore;
 use kael_core::pointer::Pointer;
 
 use crate::cli::error::{CliError, ErrorKind};
-use crate::queue::Queue;
+use crate::queue::{Queue, Setting};
 
 /// A companion's configuration, files and clock.
 #[derive(Clone)]
@@ -53,10 +53,40 @@ impl Companion {
         Ok(())
     }
 
-    /// Opens the queue, creating it where it is missing.
+    /// Opens the queue, creating it where it is missing. One that belongs to a companion in another folder is left
+    /// alone: two folders of the same name have the same state folder, unless they are told otherwise.
     pub fn queue(&self) -> Result<Queue, CliError> {
         self.create_folders()?;
-        Ok(Queue::open(&self.config.state_dir)?)
+        let mut queue = Queue::open_on(&self.config.state_dir, &self.disk)?;
+        let own = home(&self.config);
+        let owner: Option<PathBuf> = queue.get(Setting::Home)?;
+        match owner {
+            Some(owner) if owner == own => {}
+            Some(owner) if owner.is_dir() => {
+                return Err(CliError::new(
+                    ErrorKind::Configuration,
+                    format!(
+                        "the state folder {} belongs to the companion in {}, and this one works in {}: give it a \
+                         state_dir of its own in {}",
+                        self.config.state_dir.display(),
+                        owner.display(),
+                        own.display(),
+                        self.config.path.display()
+                    ),
+                ));
+            }
+            // New, or its folder was moved here.
+            Some(_) | None => queue.set(Setting::Home, &own)?,
+        }
+        Ok(queue)
+    }
+
+    /// Whether the state folder is used by a companion in another folder.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        // Looked at without making anything.
+        self.config.state_dir.join("queue.sqlite").is_file()
+            && self.queue().is_err_and(|error| error.kind == ErrorKind::Configuration)
     }
 
     /// Opens the operations.
@@ -94,4 +124,10 @@ impl Companion {
     pub fn session(text: &str) -> Result<SessionId, CliError> {
         text.parse().map_err(|error| CliError::from_error(ErrorKind::Usage, &error))
     }
+}
+
+/// The folder that tells this companion from others: the one it works in, by its real path.
+#[must_use]
+pub fn home(config: &Config) -> PathBuf {
+    config.claude_workdir.canonicalize().unwrap_or_else(|_| config.claude_workdir.clone())
 }

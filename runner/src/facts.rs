@@ -1,7 +1,7 @@
 //! What only the queue knows about a transcript: which rows are ours, and what was said through us.
 //! The extractor trusts the first, the proof is held against the second (DESIGN 4, 6).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use kael_core::ids::SessionId;
 use kael_core::operation::OpStore;
@@ -10,7 +10,8 @@ use kael_core::transcript::OwnRows;
 use sha2::{Digest, Sha256};
 
 use crate::cli::error::CliError;
-use crate::queue::{Ending, Queue};
+use crate::companion::Companion;
+use crate::queue::{AdditionState, Ending, Queue};
 
 /// The rows our inbox sent, by what they are.
 pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
@@ -34,6 +35,14 @@ pub fn own_rows(queue: &Queue) -> Result<OwnRows, CliError> {
             }
             own.human.insert(row);
         }
+    }
+    for addition in queue.all_additions()? {
+        match addition.state {
+            AdditionState::Given | AdditionState::Absorbed => own.human.insert(addition.row_uuid),
+            AdditionState::Returned => own.abandoned.insert(addition.row_uuid),
+            // A turn of its own by now, with a run of its own.
+            AdditionState::Own => false,
+        };
     }
     Ok(own)
 }
@@ -59,6 +68,14 @@ pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Ev
             });
         }
     }
+    for addition in queue.all_additions()? {
+        if addition.state == AdditionState::Absorbed && answered.contains(&addition.turn) {
+            evidence.sent.push(SentEvidence {
+                row_uuid: addition.row_uuid,
+                text_sha256: sent_texts(&addition.line).iter().map(|text| digest(text)).collect(),
+            });
+        }
+    }
     for reply in queue.all_replies()? {
         if answered.contains(&reply.turn) {
             evidence.received.push(ReceivedEvidence {
@@ -69,6 +86,21 @@ pub fn evidence(queue: &Queue, store: &OpStore, session: SessionId) -> Result<Ev
         }
     }
     Ok(evidence)
+}
+
+/// Every session that is or was this companion's conversation, or that it began.
+pub fn known_sessions(companion: &Companion) -> Result<BTreeSet<SessionId>, CliError> {
+    let mut known: BTreeSet<SessionId> = companion.queue()?.sessions_run(false)?.into_iter().collect();
+    known.extend(companion.pointer.read()?.session());
+    for line in companion.pointer.history()? {
+        known.extend(line.from);
+        known.insert(line.to);
+    }
+    for operation in companion.store()?.list()?.operations {
+        known.extend(operation.source.as_ref().map(|source| source.session));
+        known.extend(operation.state().candidate().map(|candidate| candidate.session));
+    }
+    Ok(known)
 }
 
 /// The session and those it was rebuilt from, through all generations.

@@ -5,18 +5,22 @@
 //! the pointer, and asks `kael-core` for every decision about a transcript.
 
 pub mod attach;
+pub mod backup;
 pub mod chat;
 pub mod claude;
 pub mod cli;
 pub mod companion;
+pub mod decisions;
 pub mod demo;
 pub mod doorbell;
 pub mod drill;
 pub mod envelope;
 pub mod facts;
+pub mod forget;
 pub mod hook;
 pub mod init;
 pub mod keeper;
+pub mod kept;
 pub mod mcp;
 pub mod queue;
 pub mod settings;

@@ -1,11 +1,14 @@
 //! From the configuration to what the core's rebuild and ledger are asked to do.
 
 use kael_core::config::{self, Config};
-use kael_core::estimate::Calibration;
+use kael_core::estimate::{Calibration, Pair};
 use kael_core::ledger::Budgets;
 use kael_core::rebuild::{CarryOverflow, RebuildSettings};
-use kael_core::transcript::{Decisions, ExtractRules, OffChain};
+use kael_core::transcript::{ExtractRules, OffChain};
 use serde::{Deserialize, Serialize};
+
+use crate::decisions::Decided;
+use crate::queue::{Queue, QueueError, Setting};
 
 /// Figures that earlier turns have shown; 0 where nothing is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,13 +17,37 @@ pub struct Measured {
     pub context_window: u64,
 }
 
+/// What is kept beside the configuration: figures, and what humans decided.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// Figures.
+    pub measured: Measured,
+    /// Decisions about single branches, rows and places.
+    pub decided: Decided,
+    /// What texts took, beside their estimates, the newest last.
+    pub pairs: Vec<Pair>,
+}
+
+impl Kept {
+    /// Reads it.
+    pub fn of(queue: &Queue) -> Result<Self, QueueError> {
+        Ok(Self {
+            measured: queue.get(Setting::Measured)?.unwrap_or_default(),
+            decided: queue.get(Setting::Decided)?.unwrap_or_default(),
+            pairs: queue.get(Setting::Pairs)?.unwrap_or_default(),
+        })
+    }
+}
+
 /// What counts as speech.
 #[must_use]
-pub fn extract_rules(config: &Config) -> ExtractRules {
+pub fn extract_rules(config: &Config, decided: &Decided) -> ExtractRules {
+    let mut accept_unknown = config.transcript.accept_unknown.clone();
+    accept_unknown.extend(decided.accepted().map(str::to_owned));
     ExtractRules {
         reply_tools: config.transcript.reply_tools.clone(),
         injected_tags: config.transcript.injected_tags.clone(),
-        accept_unknown: config.transcript.accept_unknown.clone(),
+        accept_unknown,
     }
 }
 
@@ -30,7 +57,7 @@ fn window(config: &Config, measured: Measured) -> u64 {
 
 /// How a rebuild is made.
 #[must_use]
-pub fn rebuild_settings(config: &Config, measured: Measured) -> RebuildSettings {
+pub fn rebuild_settings(config: &Config, kept: &Kept) -> RebuildSettings {
     RebuildSettings {
         stamp_turns: config.stamp_turns,
         include_open_tail: config.include_open_tail,
@@ -43,15 +70,15 @@ pub fn rebuild_settings(config: &Config, measured: Measured) -> RebuildSettings 
         freeze_startup_snapshot: config.freeze_startup_snapshot,
         poison: config.poison_pattern.clone(),
         min_gain_percent: config.runner.min_gain_percent,
-        context_window: window(config, measured),
-        calibration: Calibration::default(),
+        context_window: window(config, kept.measured),
+        calibration: Calibration::from_pairs(&kept.pairs),
         fixed_overhead_tokens: config.runner.fixed_overhead_tokens,
         off_chain: match config.runner.off_chain {
             config::OffChain::Ask => OffChain::Ask,
             config::OffChain::Drop => OffChain::Drop,
             config::OffChain::Carry => OffChain::Carry,
         },
-        decisions: Decisions::new(),
+        decisions: kept.decided.decisions(),
     }
 }
 

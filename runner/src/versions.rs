@@ -19,6 +19,21 @@ pub fn may_be_cut(version: Option<&str>) -> bool {
     version.is_none_or(is_known)
 }
 
+/// Whether a message that is written to a run whose tool is at work is taken into the turn, with a row that tells of it:
+/// measured on both. On others it waits for its own turn.
+#[must_use]
+pub fn absorbs(version: Option<&str>) -> bool {
+    version.is_none_or(is_known)
+}
+
+/// Whether `--resume-session-at` takes the row of an absorbed message, which is an attachment. 2.1.332 does, and sends
+/// such a row along with the result it hangs on even when told to go on at the result; 2.1.199 answers `No message found
+/// with message.uuid of` and leaves it behind.
+#[must_use]
+pub fn goes_on_at_attachment(version: Option<&str>) -> bool {
+    version == Some("2.1.332")
+}
+
 /// Where a turn goes on whose only tool call has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenCall {

@@ -281,6 +281,30 @@ fn a_refused_tool_is_told_of() {
     companion.stop(runner);
 }
 
+#[test]
+fn a_turn_that_waits_to_be_tried_again_can_be_given_up() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let stub = &companion.world.stub;
+    stub.on_text("the broken one", Reply::error(500, "api_error", "broken"));
+    stub.on_text("the next one", Reply::text("Here."));
+    let runner = companion.start();
+    let mut client = Attached::to(&companion);
+    client.ask(&json!({ "type": "command", "id": 1, "name": "give_up" }));
+    let refused = client.until("result", any);
+    assert_eq!(refused["ok"], false, "{refused}");
+    assert!(refused["text"].as_str().unwrap().contains("nothing to give up"), "{refused}");
+    client.ask(&json!({ "type": "say", "key": "k-1", "words": "the broken one" }));
+    client.until("line", |line| {
+        line["text"].as_str().is_some_and(|text| text.contains("it is tried again at"))
+    });
+    client.ask(&json!({ "type": "command", "id": 2, "name": "give_up" }));
+    let done = client.until("result", |line| line["id"] == 2);
+    assert_eq!(done["ok"], true, "{done}");
+    assert_eq!(companion.say("the next one"), "Here.");
+    assert!(companion.json(&["status"])["next_retry"].is_null());
+    companion.stop(runner);
+}
+
 /// A runner that dies between the stop and the end of the run must not try the turn again.
 #[test]
 fn a_stop_survives_a_crash() {

@@ -185,6 +185,8 @@ fn a_vanished_session_holds_the_queue_and_no_fresh_one_is_begun() {
     let transcript = companion.world.sandbox.transcript(&session);
     let aside = companion.world.sandbox.path("aside.jsonl");
     fs::rename(&transcript, &aside).unwrap();
+    // Where there is a copy, its way back is said instead.
+    fs::remove_dir_all(companion.world.sandbox.state().join("kept")).unwrap();
     companion.run(&["send", "are you there?"]).expect_code(0);
     let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
     assert!(outcome.stderr.contains("there is no transcript"), "{}", outcome.stderr);
@@ -202,6 +204,61 @@ fn a_vanished_session_holds_the_queue_and_no_fresh_one_is_begun() {
     companion.json(&["retry"]);
     companion.run(&["run", "--until-idle"]).expect_code(0);
     assert_eq!(companion.session(), session);
+}
+
+/// A disk that takes nothing for a moment: the row of the message is lost, and the ones after it are written.
+fn lose_the_row(companion: &Companion, gate: &Gate) {
+    gate.wait_reached(PATIENCE);
+    let transcript = companion.world.sandbox.transcript(&companion.session());
+    let text = fs::read_to_string(&transcript).unwrap();
+    let kept: String = text.split_inclusive('\n').filter(|line| !line.contains("of the disk")).collect();
+    fs::write(&transcript, kept).unwrap();
+    gate.open();
+}
+
+#[test]
+fn an_answer_that_hangs_on_nothing_does_not_cut_the_conversation_off() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        stub.on_text("red kite", Reply::text("A red one."));
+        let gate = Gate::new();
+        companion.run(&["send", "I have a red kite"]).expect_code(0);
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        let runner = companion.start();
+        stub.on_text("of the disk", Reply::text("It was full.").gate(&gate));
+        companion.run(&["send", "--key", "d", "what of the disk?"]).expect_code(0);
+        lose_the_row(companion, &gate);
+        let reply = companion.run(&["send", "--wait", "--key", "d", "x"]).expect_code(0);
+        assert_eq!(reply.lines, ["It was full."]);
+        assert_eq!(heard(companion, "red kite"), 1, "{:#?}", stub.last_main().view());
+        assert_eq!(heard(companion, "of the disk"), 1, "{:#?}", stub.last_main().view());
+        stub.on_text("go on", Reply::text("Gladly."));
+        assert_eq!(companion.say("go on"), "Gladly.");
+        assert_eq!(heard(companion, "red kite"), 1, "{:#?}", stub.last_main().view());
+        companion.stop(runner);
+    });
+}
+
+#[test]
+fn tools_that_ran_in_rows_that_hang_on_nothing_hold_the_queue() {
+    let companion = Companion::new(Subject::StandIn, "", "rebuild = \"off\"");
+    let stub = &companion.world.stub;
+    companion.run(&["send", "I have a red kite"]).expect_code(0);
+    companion.run(&["run", "--until-idle"]).expect_code(0);
+    let gate = Gate::new();
+    stub.on_tool_turn(
+        "of the disk",
+        Reply::bash("echo once >> effects").gate(&gate),
+        Reply::text("It was full."),
+    );
+    let runner = companion.start();
+    companion.run(&["send", "--key", "d", "what of the disk?"]).expect_code(0);
+    lose_the_row(&companion, &gate);
+    let refused = companion.run(&["send", "--wait", "--key", "d", "x"]).expect_code(1).stderr;
+    assert!(refused.contains("hangs on nothing") && refused.contains("tools ran there"), "{refused}");
+    let effects = fs::read_to_string(companion.world.sandbox.path("work/effects")).unwrap();
+    assert_eq!(effects, "once\n", "it is not run again");
+    companion.stop(runner);
 }
 
 #[test]

@@ -136,23 +136,17 @@ fn mistakes_are_told_with_what_to_do_and_nothing_is_registered() {
 }
 
 #[test]
-fn it_ends_on_sigint_and_starts_at_once() {
+fn it_ends_on_sigint() {
     let companion = fresh();
-    let mut fastest = Duration::MAX;
-    for _ in 0..5 {
-        let start = std::time::Instant::now();
-        let client = Client::connect(&companion);
-        fastest = fastest.min(start.elapsed());
-        // Its input stays open.
-        let pid = client.running.pid();
-        client.running.signal(Signal::INT);
-        wait_until("the server ends", || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-            stat.map_or(true, |stat| stat.contains(") Z "))
-        });
-        client.end();
-    }
-    assert!(fastest < Duration::from_millis(50), "the quickest of five starts took {fastest:?}");
+    let client = Client::connect(&companion);
+    // Its input stays open.
+    let pid = client.running.pid();
+    client.running.signal(Signal::INT);
+    wait_until("the server ends", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+    client.end();
 }
 
 #[test]

@@ -173,6 +173,8 @@ fn a_first_turn_without_the_carried_history_holds_the_queue() {
     let path = current_transcript(&companion);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.split_inclusive('\n').skip(2).collect::<String>()).unwrap();
+    // With its copy the damage would be seen before the turn.
+    fs::remove_dir_all(companion.world.sandbox.state().join("kept")).unwrap();
     companion.run(&["send", "hello again"]).expect_code(0);
     let outcome = companion.run(&["run", "--until-idle"]).expect_code(1);
     assert!(outcome.stderr.contains("without the carried history in front of it"), "{}", outcome.stderr);

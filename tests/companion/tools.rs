@@ -3,7 +3,7 @@
 use std::fs;
 
 use kael_runner::standin::context::Role;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::stubs::reply::Reply;
 use crate::stubs::request::Request;
@@ -80,7 +80,7 @@ fn a_tool_that_was_cut_short_is_not_run_again_by_us_and_the_model_is_told() {
         runner.signal(Signal::KILL);
         runner.wait(PATIENCE);
         for pid in companion.world.sandbox.survivors() {
-            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
+            rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
         }
         let runner = companion.start();
         let reply = companion.run(&["send", "--wait", "--key", "slow", "do it slowly"]).expect_code(0);
@@ -109,4 +109,39 @@ fn with_interrupted_tool_ask_a_human_decides() {
     assert_eq!(companion.say("the next thing"), "On we go.");
     assert_eq!(effects(&companion), 1);
     companion.stop(runner);
+}
+
+/// The children of a process, the dead ones that nobody waited for included.
+fn children(pid: Pid) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    let lists =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn what_a_tool_leaves_behind_is_ended_also_without_a_trace_of_where_it_came_from() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        // In a session of its own, with an empty environment, as the child of a process that has ended; the second one
+        // takes no notice of a polite request.
+        let leave = "for how in 'exec sleep 600' 'trap \"\" TERM; while :; do sleep 1; done'; do
+            env -i PATH=\"$PATH\" setsid sh -c \"echo \\$\\$ >> left; $how\" > /dev/null 2>&1 < /dev/null &
+        done; while [ $(wc -l < left) -lt 2 ]; do sleep 0.02; done; echo LEFT";
+        stub.on_tool_turn(
+            "leave something",
+            Reply::bash(&format!("touch left; {leave}")),
+            Reply::text("Left."),
+        );
+        let runner = companion.start();
+        assert_eq!(companion.say("leave something"), "Left.");
+        let left = fs::read_to_string(companion.world.sandbox.work().join("left")).unwrap();
+        assert_eq!(left.lines().count(), 2);
+        for pid in left.lines() {
+            let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert_eq!(command, "", "process {pid} lives on");
+        }
+        assert_eq!(children(runner.pid()), Vec::<String>::new(), "a child is left, dead or alive");
+        companion.stop(runner);
+    });
 }

@@ -145,7 +145,6 @@ pub(super) fn plain_text_works(world: &World) {
     running.write("seed\n").close();
     let outcome = running.wait(PATIENCE).expect_code(0);
     assert_eq!(outcome.lines, ["seeded"]);
-    assert!(outcome.took < Duration::from_secs(30));
 }
 
 pub(super) fn partial_messages_are_streamed(world: &World) {

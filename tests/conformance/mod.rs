@@ -65,6 +65,7 @@ scenarios! {
         a_tool_that_is_not_allowed_is_denied, a_torn_tail_is_ignored, partial_messages_are_streamed,
         a_cut_stream_is_asked_for_again, a_refused_connection_is_an_error, two_lines_are_two_turns,
         an_interrupt_keeps_what_was_said, an_interrupt_ends_the_tool_and_leaves_its_result,
+        a_message_said_while_a_tool_works_is_absorbed, a_message_said_too_late_is_a_turn_of_its_own,
         streaming_changes_no_request, a_fork_takes_a_new_id_and_the_same_rows, plain_text_works,
     ],
     newest: [

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{fresh, view};
+use crate::stubs::gate::Gate;
 use crate::stubs::reply::Reply;
 use crate::support::invocation::World;
 use crate::support::process::Running;
@@ -133,4 +134,70 @@ pub(super) fn the_brain_drives_whole_turns(world: &World) {
         .map(|key| usage[*key].as_u64().unwrap())
         .sum();
     assert_eq!(read, requests[3].tokens(), "the figures of the result are those of the request");
+}
+
+fn line(uuid: &str, text: &str) -> String {
+    let content = json!([{"type": "text", "text": text}]);
+    let line = json!({"type": "user", "message": {"role": "user", "content": content},
+        "parent_tool_use_id": null, "session_id": "", "uuid": uuid});
+    format!("{line}\n")
+}
+
+pub(super) fn a_message_said_while_a_tool_works_is_absorbed(world: &World) {
+    let (session, uuid, text) =
+        (fresh(), fresh(), "<channel source=\"send\">\nhurry, @secret.txt\n</channel>");
+    world.sandbox.write("work/secret.txt", "the secret word is plum\n");
+    world.begin(&session, &fresh(), "seed").expect_code(0);
+    let call = Reply::bash("touch works; while [ ! -e go ]; do sleep 0.02; done; echo RESULT");
+    world.stub.on(move |request| {
+        let asked = request.body["messages"].to_string();
+        asked
+            .contains("work slowly")
+            .then(|| if asked.contains("RESULT\"") { Reply::text("done") } else { call.clone() })
+    });
+    let mut running = world
+        .invoke()
+        .args(["--resume", &session])
+        .env("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1")
+        .send(&fresh(), "work slowly")
+        .spawn();
+    wait_until("the tool to work", || world.sandbox.path("work/works").exists());
+    running.write(line(&uuid, text));
+    // Nothing says that it was read; what is read late is a turn of its own.
+    std::thread::sleep(Duration::from_millis(300));
+    world.sandbox.write("work/go", "");
+    running.wait_line("its replay", PATIENCE, |line| line.contains("isReplay") && line.contains(&uuid));
+    let outcome = running.wait(PATIENCE).expect_code(0);
+    assert_eq!(outcome.result()["result"], "done");
+    let request = world.stub.last_main().body["messages"].to_string();
+    assert_eq!(request.matches("hurry, @secret.txt").count(), 1);
+    assert!(!request.contains("the secret word is plum"), "the file that was named was read");
+    let path = world.sandbox.transcript(&session);
+    assert!(transcript::row(&path, &uuid).is_none(), "it has no row of its own");
+    let rows = transcript::rows(&path);
+    let queued: Vec<&Value> = rows.iter().filter(|r| r["attachment"]["type"] == "queued_command").collect();
+    assert_eq!((queued.len(), &queued[0]["attachment"]["source_uuid"]), (1, &json!(uuid)));
+    assert_eq!(queued[0]["attachment"]["prompt"], json!([{"type": "text", "text": text}]));
+
+    // The uuid of an absorbed message is not known again: a second time would double it.
+    world.stub.clear_rules();
+    let outcome = world.resume(&session, &uuid, "once more").expect_code(0);
+    assert_eq!(outcome.of_type("result").len(), 1, "{outcome:?}");
+}
+
+pub(super) fn a_message_said_too_late_is_a_turn_of_its_own(world: &World) {
+    let (session, uuid) = (fresh(), fresh());
+    let gate = Gate::new();
+    world.stub.on_text("slow", Reply::text("at last").gate(&gate));
+    world.stub.on_text("hurry", Reply::text("yes"));
+    let mut running = world.invoke().args(["--session-id", &session]).send(&fresh(), "slow one").spawn();
+    gate.wait_reached(PATIENCE);
+    running.write(line(&uuid, "hurry"));
+    std::thread::sleep(Duration::from_millis(300));
+    gate.open();
+    running.wait_line("its replay", PATIENCE, |line| line.contains("isReplay") && line.contains(&uuid));
+    let outcome = running.wait(PATIENCE).expect_code(0);
+    assert_eq!(outcome.of_type("result").len(), 2, "{outcome:?}");
+    assert_eq!(view(world), ["U:slow one", "A:at last", "U:hurry"]);
+    assert!(transcript::row(&world.sandbox.transcript(&session), &uuid).is_some());
 }

@@ -175,3 +175,43 @@ fn every_error_on_the_way_says_the_next_step() {
     let reason = adopted["blocked_reason"].as_str().unwrap();
     assert!(reason.contains("telepathy"), "a session that cannot be rebuilt can be gone on with: {reason}");
 }
+
+#[test]
+fn folders_of_the_same_name_have_state_folders_of_their_own() {
+    let (world, _) = talked(Subject::StandIn);
+    let home = |place: &str| world.sandbox.path(&format!("work/{place}/companion"));
+    let claude = world.subject.program(&world.sandbox);
+    let config = |place: &str| world.sandbox.path(&format!("{place}.toml"));
+    for place in ["here", "there"] {
+        fs::create_dir_all(home(place)).unwrap();
+        let (dir, file) = (home(place), config(place));
+        let arguments = [
+            "--config",
+            file.to_str().unwrap(),
+            "init",
+            "--yes",
+            "--dir",
+            dir.to_str().unwrap(),
+            "--claude",
+            claude.to_str().unwrap(),
+        ];
+        run(&world, &arguments, "").expect_code(0);
+    }
+    let text = |place| fs::read_to_string(config(place)).unwrap();
+    assert!(!text("here").contains("\nstate_dir = "), "{}", text("here"));
+    assert!(text("there").contains("kael-runner/companion-2\"\n"), "{}", text("there"));
+
+    // A configuration by hand that takes the other's folder is refused before anything is done with it.
+    fs::write(config("there"), text("there").replace("companion-2", "companion")).unwrap();
+    for command in [&["send", "a word"][..], &["status"], &["run", "--until-idle"]] {
+        let file = config("there");
+        let refused =
+            run(&world, &[&["--config", file.to_str().unwrap()], command].concat(), "").expect_code(5);
+        assert!(refused.stderr.contains("belongs to the companion in"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("state_dir of its own in"), "{}", refused.stderr);
+    }
+    // A folder that was moved takes its state along.
+    fs::remove_dir_all(home("here")).unwrap();
+    let file = config("there");
+    run(&world, &["--config", file.to_str().unwrap(), "status"], "").expect_code(0);
+}

@@ -11,7 +11,7 @@ pub mod transcript;
 use std::time::{Duration, Instant};
 
 /// Long enough for a loaded two-core machine; a test that waits this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Blocks until `condition` holds. Fails the test after [`PATIENCE`], saying what it waited for.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

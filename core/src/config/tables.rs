@@ -142,8 +142,8 @@ settings! {
         off_chain: OffChain = OffChain::Ask, Later;
         /// Which texts of a turn are its reply.
         reply: ReplyMode = ReplyMode::All, Works;
-        /// Whether messages that arrive during a turn are given to it.
-        absorb: bool = false, Later;
+        /// Whether messages that arrive while a tool is at work are given to the running turn.
+        absorb: bool = false, Works;
         /// Remote messages this close together are one turn.
         debounce: Duration = seconds(1), Later;
         /// How many delivered messages a front asks for again after it reconnects.

@@ -30,6 +30,17 @@ pub fn digest(path: &Path) -> Result<Copied, DiskError> {
     hash(&mut open_plain(path)?, &mut io::sink()).map_err(|e| DiskError::io("read", path, e))
 }
 
+/// SHA-256 of so many bytes from a place in a file on; the length says how many there were.
+///
+/// # Errors
+/// As [`digest`].
+pub fn digest_of(path: &Path, from: u64, len: u64) -> Result<Copied, DiskError> {
+    let failed = |error| DiskError::io("read", path, error);
+    let mut file = open_plain(path)?;
+    file.seek(SeekFrom::Start(from)).map_err(failed)?;
+    hash(&mut file.take(len), &mut io::sink()).map_err(failed)
+}
+
 /// The folder that holds the name.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
@@ -84,7 +95,12 @@ pub(super) fn copy(source: &mut File, target: &mut File) -> io::Result<Copied> {
     hash(source, target)
 }
 
-fn hash(source: &mut File, target: &mut dyn Write) -> io::Result<Copied> {
+/// The next so many bytes of the source, or as many as there are.
+pub(super) fn copy_some(source: &mut File, wanted: u64, target: &mut File) -> io::Result<Copied> {
+    hash(&mut source.take(wanted), target)
+}
+
+fn hash(source: &mut dyn Read, target: &mut dyn Write) -> io::Result<Copied> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; CHUNK];
     let mut len = 0;

@@ -43,7 +43,9 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+    /// A step that the system refused; `doing` completes "could not ...".
+    #[must_use]
+    pub fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.to_owned(), source }
     }
 

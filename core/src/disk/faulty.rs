@@ -164,7 +164,11 @@ impl State {
                 }
                 let needs_room = matches!(
                     step.kind,
-                    StepKind::Create | StepKind::Write | StepKind::MakeDir | StepKind::Link
+                    StepKind::Create
+                        | StepKind::Write
+                        | StepKind::MakeDir
+                        | StepKind::Link
+                        | StepKind::Commit
                 );
                 if needs_room && !self.has_room {
                     return Err(io::Error::from(io::ErrorKind::StorageFull));
@@ -210,6 +214,9 @@ struct Durable {
 
 impl Durable {
     fn before(&mut self, step: &Step<'_>) -> io::Result<()> {
+        if step.kind == StepKind::Commit {
+            return Ok(());
+        }
         if step.kind == StepKind::SyncDir {
             return self.first_look(step.path);
         }
@@ -233,7 +240,9 @@ impl Durable {
             let entry = entry?;
             let metadata = entry.metadata()?;
             let inode = if metadata.is_file() { metadata.ino() } else { 0 };
-            if inode != 0 && !self.files.contains_key(&inode) {
+            // The files of a database stay closed to us: closing them again would drop its locks.
+            let of_database = entry.file_name().to_string_lossy().contains(".sqlite");
+            if inode != 0 && !of_database && !self.files.contains_key(&inode) {
                 self.take_content(&entry.path())?;
             }
             names.insert(entry.file_name(), inode);
@@ -255,6 +264,8 @@ impl Durable {
 
     fn after(&mut self, step: &Step<'_>) -> io::Result<()> {
         match step.kind {
+            // The database has made it durable itself.
+            StepKind::Commit => {}
             StepKind::SyncFile => self.take_content(step.path)?,
             StepKind::SyncDir => self.take_names(step.path)?,
             StepKind::Write | StepKind::Truncate => {

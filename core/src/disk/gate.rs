@@ -30,6 +30,8 @@ pub enum StepKind {
     Link,
     /// A name is taken away.
     Remove,
+    /// A database commits a transaction.
+    Commit,
 }
 
 /// One durable step, about to happen.

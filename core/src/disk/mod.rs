@@ -26,7 +26,7 @@ mod gate;
 mod lock;
 mod store;
 
-pub use content::{Copied, digest};
+pub use content::{Copied, digest, digest_of};
 pub(crate) use content::{folder_of, fresh_sibling, open_plain};
 pub use error::DiskError;
 pub use faulty::{Fault, FaultPlan, Lose, Twin, When};

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::content::{Copied, copy, folder_of, fresh_sibling, open_plain, sibling_of, unterminated_tail};
+use super::content::{
+    Copied, copy, copy_some, folder_of, fresh_sibling, open_plain, sibling_of, unterminated_tail,
+};
 use super::gate::Open;
 use super::lock::FileLock;
 use super::{DiskError, FaultPlan, Gate, Step, StepKind, Twin};
@@ -73,6 +75,37 @@ impl Disk {
         self.or_clean(renamed, &temporary)
     }
 
+    /// As [`Disk::replace`] for a file that is there, with content that `produce` writes piece by piece. The new file
+    /// keeps the old one's permissions and time of change.
+    ///
+    /// # Errors
+    /// As [`Disk::replace`]; also what `produce` returns.
+    pub fn rewrite(
+        &self,
+        path: &Path,
+        mut produce: impl FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        let failed = |source| DiskError::io("look at", path, source);
+        let metadata = open_plain(path)?.metadata().map_err(failed)?;
+        let temporary = fresh_sibling(path)?;
+        let file = self.create(&temporary)?;
+        let written = self
+            .step(StepKind::Write, &temporary, None, "write", || {
+                let mut writer = io::BufWriter::new(&file);
+                produce(&mut writer)?;
+                writer.flush()?;
+                file.set_permissions(metadata.permissions())?;
+                file.set_modified(metadata.modified()?)
+            })
+            .and_then(|()| self.sync_open(&file, &temporary))
+            .and_then(|()| {
+                self.step(StepKind::RenameAndSync, &temporary, Some(path), "replace", || {
+                    atomicwrites::replace_atomic(&temporary, path)
+                })
+            });
+        self.or_clean(written, &temporary)
+    }
+
     /// Makes a file that was not there, all of it or nothing, durably. Mode 0600.
     ///
     /// # Errors
@@ -96,6 +129,42 @@ impl Disk {
             .step(StepKind::Write, path, None, "write", || file.write_all(bytes))
             .and_then(|()| self.sync_open(&file, path));
         self.or_clean(written, path)
+    }
+
+    /// Writes a new file (0600) with a writer of the caller's and makes it durable, its name too: for files too large to
+    /// be held in memory.
+    ///
+    /// # Errors
+    /// [`DiskError`]; the part that was written is removed where possible.
+    pub fn write_through(
+        &self,
+        path: &Path,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        let mut file = self.create(path)?;
+        let written = self
+            .step(StepKind::Write, path, None, "write", || {
+                file.set_len(0)?;
+                file.rewind()?;
+                let mut writer = io::BufWriter::with_capacity(256 << 10, &mut file);
+                write(&mut writer)?;
+                writer.flush()
+            })
+            .and_then(|()| self.sync_open(&file, path))
+            .and_then(|()| self.sync_dir(&folder_of(path)));
+        self.or_clean(written, path)
+    }
+
+    /// Lets the commit of a database transaction through: one atomic step, durable once `commit` has returned. What
+    /// `commit` does with its own errors is its matter.
+    ///
+    /// # Errors
+    /// [`DiskError`] when the step is refused; then `commit` was not called, or nobody may rely on it.
+    pub fn commit(&self, database: &Path, commit: &mut dyn FnMut()) -> Result<(), DiskError> {
+        self.step(StepKind::Commit, database, None, "write to", || {
+            commit();
+            Ok(())
+        })
     }
 
     /// Appends one line, in one write, synced. `line` must not hold a newline.
@@ -154,6 +223,44 @@ impl Disk {
             .and_then(|()| self.sync_open(&target, to))
             .and_then(|()| self.sync_dir(&folder_of(to)));
         self.or_clean(done, to)?;
+        Ok(copied)
+    }
+
+    /// Makes `to` hold what stands in `from` up to `end`, of which it holds the first `at` bytes already: cuts what it
+    /// has beyond them (an append that never completed), copies the rest and syncs it. Returns digest and length of
+    /// what was copied. `to` must be there; the cost is that of the new bytes.
+    ///
+    /// # Errors
+    /// [`DiskError`], also when `from` ends before `end`; the first `at` bytes of `to` are whole.
+    pub fn copy_tail(&self, from: &Path, to: &Path, at: u64, end: u64) -> Result<Copied, DiskError> {
+        let mut source = open_plain(from)?;
+        source.seek(SeekFrom::Start(at)).map_err(|e| DiskError::io("read", from, e))?;
+        let mut target = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(to)
+            .map_err(|e| DiskError::io("open", to, e))?;
+        let len = target.metadata().map_err(|e| DiskError::io("look at", to, e))?.len();
+        if len < at {
+            let short = io::Error::new(io::ErrorKind::UnexpectedEof, format!("{len} bytes instead of {at}"));
+            return Err(DiskError::io("append to", to, short));
+        }
+        if len > at {
+            self.step(StepKind::Truncate, to, None, "cut the torn end of", || target.set_len(at))?;
+        }
+        target.seek(SeekFrom::Start(at)).map_err(|e| DiskError::io("append to", to, e))?;
+        let wanted = end.saturating_sub(at);
+        let mut copied = Copied { sha256: String::new(), len: 0 };
+        self.step(StepKind::Write, to, None, "append to", || {
+            copied = copy_some(&mut source, wanted, &mut target)?;
+            Ok(())
+        })?;
+        if copied.len != wanted {
+            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(DiskError::io("read", from, short));
+        }
+        self.sync_open(&target, to)?;
         Ok(copied)
     }
 
@@ -246,6 +353,31 @@ impl Disk {
             }
         }
         Ok(())
+    }
+
+    /// Takes a folder and everything in it away, symlinks as such; false when it was not there. What an interruption
+    /// leaves is a part of it, and doing it again takes that away. The folder that held it is synced.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn remove_folder(&self, folder: &Path) -> Result<bool, DiskError> {
+        let failed = |source| DiskError::io("read the folder", folder, source);
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                self.remove_folder(&entry.path())?;
+            } else {
+                self.remove(&entry.path())?;
+            }
+        }
+        self.step(StepKind::Remove, folder, None, "remove the folder", || fs::remove_dir(folder))?;
+        self.sync_dir(&folder_of(folder))?;
+        Ok(true)
     }
 
     /// Makes the names in a folder survive a power loss.

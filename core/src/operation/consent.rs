@@ -24,6 +24,9 @@ pub struct Consent {
     /// only while that stands in the configuration: whoever runs operations looks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_word: bool,
+    /// Given by a human who was shown what speaks against the plan, to what may be confirmed in spite of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_spite: bool,
 }
 
 /// Whether a plan may drop what it drops.
@@ -55,7 +58,14 @@ impl Consent {
     /// A yes to something that has no plan: a rollback.
     #[must_use]
     pub fn without_plan(by: &str, at: Timestamp, lifetime: Duration) -> Self {
-        Self { plan_digest: None, by: by.to_owned(), at, expires_at: at.after(lifetime), by_word: false }
+        Self {
+            plan_digest: None,
+            by: by.to_owned(),
+            at,
+            expires_at: at.after(lifetime),
+            by_word: false,
+            in_spite: false,
+        }
     }
 
     /// The word of a model, to whatever the plan is when it is carried out: the turn in which the word is given adds to
@@ -63,6 +73,12 @@ impl Consent {
     #[must_use]
     pub fn by_word(by: &str, at: Timestamp, lifetime: Duration) -> Self {
         Self { by_word: true, ..Self::without_plan(by, at, lifetime) }
+    }
+
+    /// The same yes of a human who was shown what speaks against the plan.
+    #[must_use]
+    pub fn in_spite(self) -> Self {
+        Self { in_spite: true, ..self }
     }
 
     /// Whether this yes covers that plan at that time.

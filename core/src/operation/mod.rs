@@ -32,6 +32,7 @@ mod resume;
 mod state;
 mod status;
 mod store;
+mod way_back;
 mod worker;
 
 pub use consent::{Consent, ConsentVerdict};
@@ -41,7 +42,7 @@ pub use request::{NewOperation, Requested};
 pub use state::{Activation, Candidate, IllegalTransition, OpEvent, OpState};
 pub use status::{Reason, Status};
 pub use store::{Listing, OpStore, StoreError, StoreGuard, Unreadable};
-pub use worker::{Worker, WorkerError};
+pub use worker::{Repair, Worker, WorkerError};
 
 #[cfg(test)]
 mod tests;

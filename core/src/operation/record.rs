@@ -1,6 +1,7 @@
 //! [`Operation`]: a state, with the evidence gathered on the way and the numbered list of what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,9 +11,10 @@ use super::state::{IllegalTransition, OpEvent, OpState};
 use super::status::{Reason, Status};
 use crate::clock::Timestamp;
 use crate::ids::OperationId;
+use crate::rebuild::{ManifestEntry, RebuildError};
 use crate::switch::FrozenSource;
 
-/// What an operation is for. A rollback is no kind of its own: it is the second half of the life of the
+/// What an operation is for. A plain rollback is no kind of its own: it is the second half of the life of the
 /// operation that it takes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -22,6 +24,8 @@ pub enum Kind {
     Rebuild,
     /// A copy with every row kept but a failed tail; drops nothing anybody said.
     Repair,
+    /// The session of before the newest rebuild, with what has been said since appended.
+    Return,
 }
 
 /// One step of an operation's life.
@@ -136,6 +140,66 @@ impl Operation {
             .unwrap_or_default()
     }
 
+    /// Corrects where files are said to be, after folders moved: from, to. The frozen source is compared with the file
+    /// that stands in its place now; if that says the same it counts as the one that was frozen. Nothing is saved.
+    pub fn relocate(&mut self, moved: &[(PathBuf, PathBuf)]) {
+        let place = |path: &mut PathBuf| {
+            let new = moved.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
+            if let Some(new) = new {
+                *path = new;
+            }
+        };
+        if let Some(source) = &mut self.source {
+            place(&mut source.path);
+            place(&mut source.copy);
+            source.recognise();
+        }
+        if let Some(candidate) = self.state.candidate_mut() {
+            place(&mut candidate.path);
+        }
+    }
+
+    /// Corrects what is said of files that were rewritten on purpose: digests before and after. The manifest is taken
+    /// anew from the candidate. Says whether something changed; nothing is saved.
+    ///
+    /// # Errors
+    /// When the candidate cannot be read.
+    pub fn rewritten(&mut self, digests: &HashMap<String, String>) -> Result<bool, RebuildError> {
+        let mut changed = false;
+        let mut correct = |digest: &mut String| {
+            if let Some(new) = digests.get(digest.as_str()) {
+                digest.clone_from(new);
+                changed = true;
+            }
+        };
+        if let Some(source) = &mut self.source {
+            correct(&mut source.sha256);
+            source.recognise();
+        }
+        if let Some(snapshot) = &mut self.startup_snapshot_sha256 {
+            correct(snapshot);
+        }
+        if let Some(proof) = self.verification.as_mut().and_then(|all| all.get_mut("proof")) {
+            for name in ["source_sha256", "candidate_sha256"] {
+                if let Some(Value::String(digest)) = proof.get_mut(name) {
+                    correct(digest);
+                }
+            }
+        }
+        if let Some(candidate) = self.state.candidate_mut() {
+            correct(&mut candidate.sha256);
+        }
+        if let Some(candidate) = self.state.candidate().filter(|candidate| candidate.path.is_file())
+            && let Some(manifest) = &mut self.manifest
+            && let Ok(mut entries) = serde_json::from_value::<Vec<ManifestEntry>>(manifest.clone())
+            && crate::rebuild::redigest(&mut entries, &candidate.path)?
+        {
+            *manifest = serde_json::json!(entries);
+            changed = true;
+        }
+        Ok(changed)
+    }
+
     /// Applies an event and notes it in the history; nothing is saved.
     ///
     /// # Errors
@@ -154,8 +218,8 @@ impl Operation {
     pub fn consent_for(&self, plan_digest: &str, now: Timestamp) -> ConsentVerdict {
         match (self.kind, &self.consent) {
             (Kind::Repair, _) => ConsentVerdict::Given { by: "its kind: a repair drops nothing".to_owned() },
-            (Kind::Rebuild, None) => ConsentVerdict::Missing,
-            (Kind::Rebuild, Some(consent)) => consent.verdict(plan_digest, now),
+            (Kind::Rebuild | Kind::Return, None) => ConsentVerdict::Missing,
+            (Kind::Rebuild | Kind::Return, Some(consent)) => consent.verdict(plan_digest, now),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Asking for an operation, confirming it, taking it back.
 
-use std::time::Duration;
-
 use super::consent::Consent;
 use super::record::{Kind, Operation};
 use super::state::OpEvent;
@@ -77,30 +75,11 @@ impl StoreGuard {
         Ok(Requested::Joined(active))
     }
 
-    /// Records a human's yes to that plan of a pending or proved operation. A later yes replaces an earlier one.
-    ///
-    /// # Errors
-    /// [`StoreError::NotPending`] when the operation is beyond that; or as [`StoreGuard::save`].
-    pub fn confirm(
-        &self,
-        id: OperationId,
-        plan_digest: &str,
-        by: &str,
-        at: Timestamp,
-        lifetime: Duration,
-    ) -> Result<Operation, StoreError> {
-        let operation = self.load(id)?;
-        if !matches!(operation.status(), Status::Pending | Status::Verifying) {
-            return Err(StoreError::NotPending { id, status: operation.status() });
-        }
-        self.agree(id, Consent::new(plan_digest, by, at, lifetime), at)
-    }
-
     /// Records a yes to what the operation waits for: to the rebuild until it is switched, to the rollback while
     /// that is pending.
     ///
     /// # Errors
-    /// As [`StoreGuard::confirm`].
+    /// [`StoreError::NotPending`] when the operation is beyond that; or as [`StoreGuard::save`].
     pub fn agree(&self, id: OperationId, yes: Consent, at: Timestamp) -> Result<Operation, StoreError> {
         let mut operation = self.load(id)?;
         match operation.status() {

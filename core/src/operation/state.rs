@@ -209,6 +209,20 @@ impl OpState {
         }
     }
 
+    /// The same, to correct what is said of its file.
+    pub(super) const fn candidate_mut(&mut self) -> Option<&mut Candidate> {
+        match self {
+            Self::Verifying { candidate, .. }
+            | Self::Activating { candidate, .. }
+            | Self::RolledBack { candidate, .. } => Some(candidate),
+            Self::Activated(activation)
+            | Self::RollbackPending(activation)
+            | Self::RollbackScheduled { activation, .. } => Some(&mut activation.candidate),
+            Self::Failed { candidate, .. } => candidate.as_mut(),
+            Self::Pending | Self::Scheduled | Self::Running | Self::Cancelled => None,
+        }
+    }
+
     /// Whether the candidate was ever current, durably noted; then its transcript is history, not a stray.
     #[must_use]
     pub const fn was_activated(&self) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::consent::{Consent, ConsentVerdict};
-use super::record::Operation;
+use super::record::{Kind, Operation};
 use super::state::{Candidate, OpEvent, OpState};
 use super::status::{Reason, Status};
 use super::store::{StoreError, StoreGuard};
@@ -66,6 +66,17 @@ pub struct Worker<'a> {
     pub quiet: Option<(Duration, Duration)>,
 }
 
+/// What a repair is to do.
+#[derive(Debug)]
+pub struct Repair<'a> {
+    /// What is kept.
+    pub cut: rebuild::RepairCut,
+    /// What the model is told in place of a missing result.
+    pub unknown_result: &'a str,
+    /// The uuid of the row that the message's chain begins with, to be found again by the first turn.
+    pub root: Option<String>,
+}
+
 /// The worker could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
@@ -93,7 +104,8 @@ pub enum WorkerError {
     /// The conversation has gone on in the new session; going back would lose that.
     #[error(
         "session {session} has gone on since it was made current: going back would leave those words behind, so nothing \
-         was changed; if they may be left, run `kael-runner pointer set {before}`"
+         was changed; `kael-runner rollback-request --carry-new-turns --confirm ROLLBACK` takes them along, and if they may \
+         be left, `kael-runner pointer set {before}` goes back without them"
     )]
     GoneOn {
         /// The session.
@@ -110,7 +122,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn because(reason: impl Into<String>) -> Self {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), session_conflict: false }
     }
 
@@ -148,6 +160,56 @@ impl Worker<'_> {
         Ok(())
     }
 
+    /// The same for a repair: a copy with every row kept but a failed tail.
+    ///
+    /// # Errors
+    /// [`WorkerError::Store`].
+    pub fn prepare_repair(&self, operation: &mut Operation, wish: &Repair<'_>) -> Result<(), WorkerError> {
+        self.advance(operation, &OpEvent::Scheduled)?;
+        self.advance(operation, &OpEvent::Started)?;
+        match self.build_repair(operation, wish) {
+            Ok((candidate, credential)) => {
+                self.advance(operation, &OpEvent::Proved { candidate, credential })?;
+            }
+            Err(failure) => self.fail(operation, &failure)?,
+        }
+        Ok(())
+    }
+
+    fn build_repair(
+        &self,
+        operation: &mut Operation,
+        wish: &Repair<'_>,
+    ) -> Result<(Candidate, Credential), Failure> {
+        let PointerValue::Session(session) = self.pointer.read()? else {
+            return Err(Failure::because("there is no session yet: nothing to repair"));
+        };
+        let source = self.freeze(operation, session)?;
+        let copy = source.copy.clone();
+        operation.source = Some(source);
+        let new_session = SessionId::generate();
+        let input = rebuild::RepairInput {
+            source: &copy,
+            session,
+            new_session,
+            operation: operation.id,
+            cut: wish.cut,
+            unknown_result: wish.unknown_result,
+        };
+        let path = self.guard.artifact(operation.id, new_session);
+        let written = rebuild::write_repair(self.disk, &input, &path)?;
+        rebuild::prove_repair(&input, &path, &written)?;
+        operation.verification = Some(json!({
+            "proof": { "rows_kept": written.kept, "bytes_left_out": written.left_out, "rows_added": written.added },
+            "root": wish.root,
+        }));
+        let new_id = new_session.to_string();
+        operation.command =
+            self.resume_command.iter().map(|part| part.replace("{session_id}", &new_id)).collect();
+        let candidate = Candidate { session: new_session, path, sha256: written.sha256, len: written.len };
+        Ok((candidate, PointerValue::Session(session).into()))
+    }
+
     fn build(&self, operation: &mut Operation) -> Result<(Candidate, Credential), Failure> {
         let session = match self.pointer.read()? {
             PointerValue::Session(session) => session,
@@ -165,6 +227,10 @@ impl Worker<'_> {
         };
         let copy = source.copy.clone();
         operation.source = Some(source);
+        if operation.kind == Kind::Return {
+            let candidate = self.build_way_back(operation, session)?;
+            return Ok((candidate, PointerValue::Session(session).into()));
+        }
         let new_session = SessionId::generate();
         let plan = rebuild::plan(&PlanInput {
             source: &copy,
@@ -179,12 +245,16 @@ impl Worker<'_> {
         operation.plan_digest = Some(plan.digest());
         operation.dirty_at_prepare = Some(plan.ledger.to_json(&copy, 0, &[]));
         operation.stats = Some(json!(plan.stats));
-        let blocked = plan.blocked_reason();
+        let digest = plan.digest();
+        let given = matches!(operation.consent_for(&digest, self.clock.now()), ConsentVerdict::Given { .. });
+        // A human who was shown what speaks against this very plan may have said yes in spite of it.
+        let in_spite = given && operation.yes().is_some_and(|yes| yes.in_spite);
+        let blocked = plan.blocked_record(in_spite);
         if !blocked.is_empty() {
             return Err(Failure::because(blocked));
         }
         let path = self.guard.artifact(operation.id, new_session);
-        let written = rebuild::write_candidate(&plan, &copy, &path)?;
+        let written = rebuild::write_candidate(self.disk, &plan, &copy, &path)?;
         let proof = rebuild::prove(&ProofInput {
             plan: &plan,
             source: &copy,
@@ -197,6 +267,10 @@ impl Worker<'_> {
             "proof": proof,
             "root": written.root_uuid,
             "estimated_tokens": plan.gain.estimated_after,
+            "overhead_tokens": plan.gain.overhead_tokens,
+            "speech_tokens": plan.gain.speech_tokens,
+            "calibration": plan.calibration,
+            "pairs": plan.pairs,
         }));
         let new_id = new_session.to_string();
         operation.command =

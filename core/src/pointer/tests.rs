@@ -139,7 +139,7 @@ fn a_truncating_writer_is_waited_for() {
     fs::write(&world.path, "").unwrap();
     let (path, new) = (world.path.clone(), world.new);
     let writer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(60));
+        std::thread::sleep(Duration::from_millis(20));
         fs::write(path, format!("{new}\n")).unwrap();
     });
     assert_eq!(world.pointer().read().unwrap(), PointerValue::Session(world.new));
@@ -147,7 +147,7 @@ fn a_truncating_writer_is_waited_for() {
     fs::write(&world.path, "").unwrap();
     let start = Instant::now();
     assert!(world.pointer().read().is_err());
-    assert!(start.elapsed() >= Duration::from_millis(200) && start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() >= Duration::from_millis(200));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::transcript::Decision;
+
 /// The kinds of reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,7 +34,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// Whether the words themselves are in doubt. What is not hard, a human may confirm in spite of.
+    /// Whether the words themselves are in doubt. What is not hard keeps nobody from writing a candidate.
     #[must_use]
     pub const fn is_hard(self) -> bool {
         match self {
@@ -45,6 +47,12 @@ impl BlockKind {
             Self::Gain | Self::Window | Self::Level | Self::Overflow | Self::Poison => false,
         }
     }
+
+    /// Whether a human who was shown it may say yes in spite of it (DESIGN 6).
+    #[must_use]
+    pub const fn may_be_confirmed(self) -> bool {
+        matches!(self, Self::Poison | Self::Level)
+    }
 }
 
 /// One reason not to rebuild.
@@ -56,10 +64,24 @@ pub struct Blocked {
     pub line: Option<u64>,
     /// What is wrong, where, and what to do.
     pub message: String,
+    /// The same without anything that was said, where the message holds some: for files.
+    #[serde(skip)]
+    pub recorded: Option<String>,
+    /// What a human's decision about it is remembered by; none where it cannot be decided away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The answers there are.
+    #[serde(skip_serializing_if = "<[Decision]>::is_empty")]
+    pub answers: &'static [Decision],
 }
 
 impl Blocked {
     pub(super) fn new(kind: BlockKind, line: Option<u64>, message: String) -> Self {
-        Self { kind, line, message }
+        Self { kind, line, message, recorded: None, key: None, answers: &[] }
+    }
+
+    /// The same, and a human may decide it.
+    pub(super) fn decidable(self, key: impl Into<String>, answers: &'static [Decision]) -> Self {
+        Self { key: Some(key.into()), answers, ..self }
     }
 }

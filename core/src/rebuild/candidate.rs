@@ -1,8 +1,6 @@
 //! The candidate: the plan's items as rows that every supported CLI resumes (facts 1).
 
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::disk::Disk;
 use crate::transcript::head::Head;
 use crate::transcript::json::decode;
 use crate::transcript::media::hex;
@@ -116,25 +115,39 @@ struct Mark<'a> {
     cut: bool,
 }
 
-/// Writes a plan's candidate to a new file, 0600, and syncs it. The source must be the one the plan
-/// was made from. Blocking.
+/// Writes a plan's candidate to a new file, 0600, durably. The source must be the one the plan was made from. Blocking.
 ///
 /// # Errors
 ///
 /// When the source cannot be read any more, or the file exists or cannot be written.
-pub fn write_candidate(plan: &Plan, source: &Path, out: &Path) -> Result<CandidateFile, RebuildError> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(out)
-        .map_err(RebuildError::io(out, "create"))?;
-    let mut writer = BufWriter::new(&file);
-    let written = write_candidate_to(plan, source, out, &mut writer)?;
-    writer.flush().map_err(RebuildError::io(out, "write"))?;
-    drop(writer);
-    file.sync_all().map_err(RebuildError::io(out, "sync"))?;
-    Ok(written)
+pub fn write_candidate(
+    disk: &Disk,
+    plan: &Plan,
+    source: &Path,
+    out: &Path,
+) -> Result<CandidateFile, RebuildError> {
+    let mut done = None;
+    let written =
+        disk.write_through(out, &mut |writer| match write_candidate_to(plan, source, out, writer) {
+            Ok(file) => {
+                done = Some(Ok(file));
+                Ok(())
+            }
+            // Of the disk itself is what the step tells; the rest is told below.
+            Err(RebuildError::Io { source, .. }) => Err(source),
+            Err(error) => {
+                done = Some(Err(error));
+                Err(std::io::Error::other("the candidate could not be made"))
+            }
+        });
+    match (written, done) {
+        (_, Some(Err(error))) => Err(error),
+        (Err(source), _) => Err(RebuildError::Disk { source }),
+        (Ok(()), Some(Ok(file))) => Ok(file),
+        (Ok(()), None) => {
+            Err(RebuildError::Differs { path: out.to_owned(), what: "nothing was written".to_owned() })
+        }
+    }
 }
 
 /// Writes a plan's candidate anywhere; `out` is only its name in errors. Neither flushes nor syncs.
@@ -251,6 +264,45 @@ pub(super) fn digest(blocks: &[String]) -> String {
         }
     }
     hex(&hasher.finalize())
+}
+
+/// Takes the digests of a manifest anew from a candidate whose words were changed on purpose. Says whether any differ.
+///
+/// # Errors
+/// When the candidate cannot be read.
+pub fn redigest(manifest: &mut [ManifestEntry], candidate: &Path) -> Result<bool, RebuildError> {
+    let file = std::fs::File::open(candidate).map_err(RebuildError::io(candidate, "open"))?;
+    let mut changed = false;
+    for line in std::io::BufReader::new(file).lines() {
+        let line = line.map_err(RebuildError::io(candidate, "read"))?;
+        let row: serde_json::Value = serde_json::from_str(&line)
+            .map_err(|source| RebuildError::Json { path: candidate.to_owned(), source })?;
+        let id = row["uuid"].as_str().unwrap_or_default();
+        let Some(entry) = manifest.iter_mut().find(|entry| entry.item_id == id) else { continue };
+        let mut blocks: Vec<String> = match &row["message"]["content"] {
+            serde_json::Value::String(text) => vec![text.clone()],
+            content => content
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|block| block["text"].as_str().map(str::to_owned))
+                .collect(),
+        };
+        let injected = digest(&blocks);
+        if injected == entry.injected_sha256 {
+            continue;
+        }
+        let stamp = row["kael"]["stamp"].as_u64().and_then(|stamp| usize::try_from(stamp).ok()).unwrap_or(0);
+        if let Some(first) = blocks.first_mut()
+            && let Some(words) = first.get(stamp..)
+        {
+            *first = words.to_owned();
+        }
+        entry.injected_sha256 = injected;
+        entry.source_sha256 = digest(&blocks);
+        changed = true;
+    }
+    Ok(changed)
 }
 
 /// The model of each assistant item: its own, else that of the nearest one before it, else after it.

@@ -22,6 +22,20 @@ pub enum RebuildError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The candidate could not be made durable.
+    #[error("could not write the candidate")]
+    Disk {
+        /// Why.
+        source: crate::disk::DiskError,
+    },
+    /// A repair is not the copy that it must be.
+    #[error("the repair {} does not agree with its source: {what}", path.display())]
+    Differs {
+        /// The repair.
+        path: PathBuf,
+        /// Where.
+        what: String,
+    },
     /// A row could not be put into words for the candidate.
     #[error("could not form a row of the candidate {}", path.display())]
     Json {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::estimate::Count;
+use crate::estimate::{Calibration, Count};
 use crate::transcript::receipt::Usage;
 
 use super::blocked::{BlockKind, Blocked};
@@ -25,6 +25,7 @@ pub struct Gain {
 
 pub(super) fn weigh(
     settings: &RebuildSettings,
+    calibration: Calibration,
     first_usage: Option<(Usage, Count)>,
     level: Option<Usage>,
     speech_tokens: u64,
@@ -32,9 +33,8 @@ pub(super) fn weigh(
     let overhead_tokens = if settings.fixed_overhead_tokens > 0 {
         settings.fixed_overhead_tokens
     } else {
-        first_usage.map_or(0, |(usage, said)| {
-            usage.input().saturating_sub(settings.calibration.correct(said.tokens()))
-        })
+        first_usage
+            .map_or(0, |(usage, said)| usage.input().saturating_sub(calibration.correct(said.tokens())))
     };
     let estimated_after = overhead_tokens + speech_tokens;
     let measured_tokens = level.map(|usage| usage.total());

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::estimate::Count;
+use crate::estimate::{Count, Pair};
 use crate::transcript::chain::Chain;
 use crate::transcript::head::Head;
 use crate::transcript::index::flag;
@@ -55,6 +55,8 @@ pub(super) struct Collected {
     pub(super) replaced: u64,
     /// The first usage on the chain, and the speech in front of it.
     pub(super) first_usage: Option<(Usage, Count)>,
+    /// What stretches of plain talk took, beside their estimates.
+    pub(super) pairs: Vec<Pair>,
     /// Items of the open tail whose rows the inbox sends again, or sent: by item number.
     pub(super) resend: HashSet<usize>,
     pub(super) from_inbox: HashSet<usize>,
@@ -82,10 +84,12 @@ pub(super) fn collect(
     let mut rows = Rows::open(&survey.path)?;
     let mut judged = Judged::default();
     let mut said = Count::default();
+    let mut talk = Talk::default();
     let mut out = Collected {
         items: Vec::new(),
         replaced: 0,
         first_usage: None,
+        pairs: Vec::new(),
         resend: HashSet::new(),
         from_inbox: HashSet::new(),
         chats: HashSet::new(),
@@ -99,11 +103,16 @@ pub(super) fn collect(
         let lost_words = lost_words && !crate::transcript::judge::switched_off::is_off("summary");
         let weigh = out.first_usage.is_none() && entry.has(flag::USAGE);
         if !entry.has(flag::SPEECH) && !lost_words && !weigh {
+            // What the model thought is not sent again; anything else that was sent is no talk.
+            talk.is_plain &= entry.has(flag::MODEL);
             continue;
         }
         let (bytes, head) = rows.read(&entry)?;
         if weigh {
             out.first_usage = head.usage.map(|usage| (usage.into(), said));
+        }
+        if let Some(usage) = head.usage.filter(|_| entry.has(flag::USAGE)) {
+            out.pairs.extend(talk.call(Usage::from(usage).input()));
         }
         context.judge(bytes, head, &mut judged);
         let all = if lost_words {
@@ -148,8 +157,9 @@ pub(super) fn collect(
             for text in words::cut(texts.blocks, item.keep_chars) {
                 count.add(&text);
             }
-            item.tokens = settings.calibration.correct(count.tokens());
+            item.tokens = count.tokens();
             said = said.plus(count);
+            talk.since = talk.since.plus(count);
             out.replaced += u64::from(texts.replaced);
             if ids.iter().any(|id| context.own.resend.contains(id)) {
                 out.resend.insert(out.items.len());
@@ -161,6 +171,29 @@ pub(super) fn collect(
         }
     }
     Ok(out)
+}
+
+/// Talk between two calls of the model: how much the second one sent more is what the words between took.
+#[derive(Default)]
+struct Talk {
+    /// What the last call sent.
+    sent: Option<u64>,
+    since: Count,
+    is_plain: bool,
+}
+
+impl Talk {
+    /// Takes note of a call. Rows of one message repeat its figures.
+    fn call(&mut self, sent: u64) -> Option<Pair> {
+        let before = self.sent.replace(sent);
+        if before == Some(sent) {
+            return None;
+        }
+        let estimated = std::mem::take(&mut self.since).tokens();
+        let was_plain = std::mem::replace(&mut self.is_plain, true);
+        let measured = sent.checked_sub(before?)?;
+        was_plain.then_some(Pair { estimated, measured })
+    }
 }
 
 /// The chat in whose envelope a human's words came.

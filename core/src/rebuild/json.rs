@@ -33,6 +33,7 @@ impl Plan {
             "open_tail_resend": self.open_tail_resend,
             "reply_elsewhere": { "count": self.reply_elsewhere.len(), "lines": self.reply_elsewhere },
             "generation": self.generation(),
+            "calibration": self.calibration,
             "versions": self.versions,
             "digest": self.digest(),
         })

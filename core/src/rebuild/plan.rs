@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::estimate::{Calibration, Pair};
 use crate::ids::{OperationId, SessionId};
 use crate::ledger::{self, LedgerReport};
 use crate::transcript::chain::Chain;
@@ -15,14 +16,15 @@ use crate::transcript::media::hex;
 use crate::transcript::rows::Rows;
 use crate::transcript::survey::Survey;
 use crate::transcript::{
-    Branch, DamageReport, Dropped, ExtractRules, Fate, ItemKind, OwnRows, Rule, TranscriptError, UnknownShape,
+    Branch, DamageReport, Dropped, ExtractRules, Fate, ItemKind, OwnRows, Rule, TranscriptError,
 };
 
 use super::blocked::{BlockKind, Blocked};
 use super::error::RebuildError;
 use super::gain::{self, Gain};
 use super::items::{self, PlannedItem};
-use super::settings::{PlanInput, RebuildSettings};
+use super::objections::{self, Poison};
+use super::settings::PlanInput;
 use super::turns;
 use super::words;
 
@@ -106,6 +108,10 @@ pub struct Plan {
     pub(super) not_carried: HashMap<u64, Rule>,
     /// Rows of branches that somebody decided to drop, by offset.
     pub(super) decided: HashSet<u64>,
+    /// What stretches of plain talk took, beside their estimates: for later plans.
+    pub pairs: Vec<Pair>,
+    /// How the estimates were corrected.
+    pub calibration: Calibration,
     /// What the inbox knew; the proof compares.
     pub(super) own: OwnRows,
     /// The rules of extraction, as configured.
@@ -125,11 +131,6 @@ pub(super) struct Choices {
     pub(super) drops_oldest: bool,
 }
 
-/// How many turns the poison pattern looks at.
-const POISON_TURNS: u32 = 10;
-/// How many hits block.
-const POISON_HITS: u32 = 2;
-
 /// Plans a rebuild. Blocking; reads the source twice and writes nothing.
 ///
 /// # Errors
@@ -141,16 +142,22 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let settings = input.settings;
     let mut survey = Survey::of(input.source, context)?;
     let ledger = ledger::report_of(&mut survey)?;
-    let conflicts = conflicting_duplicates(&survey)?;
     let mut chain = survey.chain()?;
+    let conflicts = objections::conflicting_duplicates(&mut survey, &mut chain, &settings.decisions)?;
     let deciding = Deciding { decisions: &settings.decisions, otherwise: settings.off_chain };
     let off_chain = survey.branches(&mut chain, context, deciding)?;
     let mut collected = items::collect(&survey, &chain, context, settings)?;
     let reply_elsewhere = collected.elsewhere();
+    // What this very conversation showed is better than what others did.
+    let own = Calibration::from_pairs(&collected.pairs);
+    let calibration = if own.pairs >= ENOUGH_PAIRS { own } else { settings.calibration };
+    for item in &mut collected.items {
+        item.tokens = calibration.correct(item.tokens);
+    }
     let frozen = freeze(&survey, &chain, input, &mut collected)?;
     let selected = turns::select(collected.items, &collected.resend, &collected.from_inbox, settings);
-    let poison = poison(&selected.items, input)?;
-    let gain = gain::weigh(settings, collected.first_usage, ledger.water_level, selected.tokens);
+    let poison = Poison::of(&selected.items, input)?;
+    let gain = gain::weigh(settings, calibration, collected.first_usage, ledger.water_level, selected.tokens);
     let not_carried = not_carried(&survey, &chain, &selected.items, &selected.left_out);
     let decided = survey.decided();
     let open_tail_resend = resend_ids(&selected.left_out, input)?;
@@ -159,19 +166,14 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
     let out_of_order =
         selected.items.windows(2).filter(|pair| pair[1].offset < pair[0].offset).count() as u64;
 
-    let accepted = input.rules.accepts("queue-operation/wordless");
+    let accepted = input.rules.accepts(objections::WORDLESS);
     let wordless = if accepted { &[][..] } else { &survey.unseen };
     let mut blocked = Vec::new();
-    blocked.extend(survey.unknown.iter().map(unknown));
-    blocked.extend(damaged(&survey.damage, input.accept_damage));
+    blocked.extend(survey.unknown.iter().map(objections::unknown));
+    blocked.extend(objections::damaged(&survey.damage, input));
     blocked.extend(conflicts);
-    blocked.extend(
-        off_chain
-            .iter()
-            .filter(|branch| branch.fate == Fate::Undecided)
-            .map(|branch| Blocked::new(BlockKind::Fork, Some(branch.first_line), branch.message())),
-    );
-    blocked.extend(wordless.iter().map(|unseen| queued(unseen.line)));
+    blocked.extend(off_chain.iter().filter(|branch| branch.fate == Fate::Undecided).map(objections::fork));
+    blocked.extend(wordless.iter().map(|unseen| objections::queued(unseen.line)));
     if selected.items.is_empty() {
         let message =
             "nobody says anything in this transcript that could be carried: start a fresh session instead";
@@ -216,6 +218,8 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         open_tail_resend,
         reply_elsewhere,
         versions: survey.versions.into_iter().collect(),
+        pairs: newest(collected.pairs),
+        calibration,
         verdicts: survey.verdicts,
         not_carried,
         decided,
@@ -228,6 +232,16 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, RebuildError> {
         cut_texts,
         out_of_order,
     })
+}
+
+/// From so many stretches on a conversation calibrates itself.
+const ENOUGH_PAIRS: u32 = 3;
+/// How many are kept for later plans.
+const KEPT_PAIRS: usize = 32;
+
+fn newest(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.drain(..pairs.len().saturating_sub(KEPT_PAIRS));
+    pairs
 }
 
 /// Puts the startup snapshot in front, unless an earlier rebuild did.
@@ -249,107 +263,6 @@ fn freeze(
     collected.resend = collected.resend.iter().map(|at| at + 1).collect();
     collected.from_inbox = collected.from_inbox.iter().map(|at| at + 1).collect();
     Ok(true)
-}
-
-/// Second rows of a uuid: the same row twice is harmless, two different ones are not.
-fn conflicting_duplicates(survey: &Survey) -> Result<Vec<Blocked>, TranscriptError> {
-    let mut blocked = Vec::new();
-    if survey.index.duplicates().is_empty() {
-        return Ok(blocked);
-    }
-    let mut rows = Rows::open(&survey.path)?;
-    for (second, first) in survey.index.duplicates() {
-        let (Some(second), Some(first)) = (survey.index.get(*second), survey.index.get(*first)) else {
-            continue;
-        };
-        let mut digest = |entry| -> Result<_, TranscriptError> {
-            let (bytes, head) = rows.read(entry)?;
-            let said = head.message.or(head.attachment).map_or(bytes, |span| span.of(bytes));
-            Ok(<[u8; 32]>::from(Sha256::digest(said)))
-        };
-        if digest(second)? != digest(first)? && (second.has(flag::SPEECH) || first.has(flag::SPEECH)) {
-            let message = format!(
-                "lines {} and {} have the same uuid and say different things, and the CLI loads only the second: \
-                 look at both and take one of them out of a copy of the transcript",
-                first.line(),
-                second.line()
-            );
-            blocked.push(Blocked::new(BlockKind::DuplicateUuid, Some(second.line()), message));
-        }
-    }
-    Ok(blocked)
-}
-
-fn unknown(shape: &UnknownShape) -> Blocked {
-    Blocked::new(BlockKind::UnknownRow, Some(shape.line), shape.message())
-}
-
-fn damaged(damage: &DamageReport, accepted: Option<u64>) -> Option<Blocked> {
-    let count = damage.blocking();
-    if count == 0 || accepted == Some(count) {
-        return None;
-    }
-    let first = damage.places.iter().find(|place| place.kind.blocks())?;
-    let places = if count == 1 { "one place".to_owned() } else { format!("{count} places") };
-    let message = format!(
-        "line {}: {} ({} bytes); {places} of this transcript cannot be read and may have held words: look at it, then \
-         accept the loss with --accept-damage {count}",
-        first.line,
-        first.kind.describe(),
-        first.bytes
-    );
-    Some(Blocked::new(BlockKind::Damage, Some(first.line), message))
-}
-
-fn queued(line: u64) -> Blocked {
-    let message = format!(
-        "line {line}: a queued message was given to the running turn, and no row of this transcript says what its words \
-         are: find out what was said, or send it again and let it be answered, then accept it as \
-         \"queue-operation/wordless\" in accept_unknown in the table [transcript]"
-    );
-    Blocked::new(BlockKind::QueuedWords, Some(line), message)
-}
-
-struct Poison {
-    hits: u32,
-    /// The first lines with a hit, and the words that matched.
-    places: Vec<(u64, String)>,
-}
-
-fn poison(items: &[PlannedItem], input: &PlanInput<'_>) -> Result<Poison, TranscriptError> {
-    let mut poison = Poison { hits: 0, places: Vec::new() };
-    let last = items.last().map_or(0, |item| item.turn);
-    let mut rows = Rows::open(input.source)?;
-    for item in items.iter().filter(|item| item.turn + POISON_TURNS > last && !item.is_new_marker) {
-        let (bytes, head) = rows.at(item.offset, item.length as usize)?;
-        for text in words::source_texts(item, bytes, head).blocks {
-            for hit in input.settings.poison.find_iter(&text) {
-                poison.hits = poison.hits.saturating_add(1);
-                if poison.places.len() < 5 {
-                    poison.places.push((item.line, hit.as_str().chars().take(60).collect()));
-                }
-            }
-        }
-    }
-    Ok(poison)
-}
-
-impl Poison {
-    fn objection(&self, settings: &RebuildSettings) -> Option<Blocked> {
-        if self.hits < POISON_HITS {
-            return None;
-        }
-        let places: Vec<String> =
-            self.places.iter().map(|(line, hit)| format!("\"{hit}\" in line {line}")).collect();
-        let message = format!(
-            "the poison pattern matches {} times in the last ten turns ({}). An everyday word, or talk about the \
-             pattern itself, trips it too: narrow poison_pattern (now {:?}), or confirm in spite of it",
-            self.hits,
-            places.join(", "),
-            settings.poison.as_str()
-        );
-        Some(Blocked::new(BlockKind::Poison, self.places.first().map(|(line, _)| *line), message))
-    }
 }
 
 /// Rows that say something and are not carried, with the rule that explains it.
@@ -451,6 +364,15 @@ impl Plan {
         self.items.iter().map(|item| item.generation).max().unwrap_or(0)
     }
 
+    /// The same for an operation's file, which holds nothing that was said. With `in_spite` without what
+    /// a human who was shown it has said yes to.
+    #[must_use]
+    pub fn blocked_record(&self, in_spite: bool) -> String {
+        let left = self.blocked.iter().filter(|blocked| !(in_spite && blocked.kind.may_be_confirmed()));
+        let texts = left.map(|blocked| blocked.recorded.as_deref().unwrap_or(&blocked.message));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// Whether the words themselves are in doubt, so that not even a human may confirm.
     #[must_use]
     pub fn is_hard_blocked(&self) -> bool {
@@ -484,6 +406,11 @@ impl Plan {
         for blocked in &self.blocked {
             hasher.update(blocked.message.as_bytes());
         }
+        for branch in &self.off_chain {
+            hasher.update(branch.key.as_bytes());
+            hasher.update(branch.fate.describe().as_bytes());
+        }
+        hasher.update(self.damage.key().as_bytes());
         hex(&hasher.finalize())
     }
 }

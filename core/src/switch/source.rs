@@ -162,6 +162,16 @@ impl FrozenSource {
         Ok(SourceChange::None)
     }
 
+    /// Takes the live file for the one that was frozen, if it says the same, though it is another inode: it was copied
+    /// by a restore. Otherwise nothing changes.
+    pub(crate) fn recognise(&mut self) {
+        let same = digest(&self.path).is_ok_and(|found| found.sha256 == self.sha256);
+        if let (true, Ok((_, inode, mtime_ns))) = (same, facts(&self.path)) {
+            self.inode = inode;
+            self.mtime_ns = mtime_ns;
+        }
+    }
+
     /// Whether the frozen copy is there and is what was copied.
     #[must_use]
     pub fn copy_is_whole(&self) -> bool {

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::media::hex;
 
 /// What is wrong with a stretch of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -79,6 +82,9 @@ pub struct DamageReport {
     pub counts: BTreeMap<DamageKind, u64>,
     /// The first places of each kind, at most [`DamageReport::LISTED`] each.
     pub places: Vec<Damage>,
+    /// Stands for all places that may have lost words.
+    #[serde(skip)]
+    seal: [u8; 32],
 }
 
 impl DamageReport {
@@ -91,9 +97,24 @@ impl DamageReport {
         if *count <= Self::LISTED {
             self.places.push(damage);
         }
+        if damage.kind.blocks() {
+            let mut hasher = Sha256::new();
+            hasher.update(self.seal);
+            for part in [damage.kind as u64, damage.offset, damage.bytes] {
+                hasher.update(part.to_be_bytes());
+            }
+            self.seal = hasher.finalize().into();
+        }
     }
 
-    /// How many places may have lost words: what `--accept-damage N` must name.
+    /// What a decision about these very places is remembered by. One more, or one elsewhere, is another
+    /// loss and asked about again.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("damage/{}@{}", self.blocking(), hex(&self.seal[..6]))
+    }
+
+    /// How many places may have lost words: what `--accept-damage N` and `--decide damage=N` must name.
     #[must_use]
     pub fn blocking(&self) -> u64 {
         self.counts.iter().filter(|(kind, _)| kind.blocks()).map(|(_, count)| count).sum()

@@ -26,17 +26,32 @@ pub enum OffChain {
     Carry,
 }
 
-/// What a human decided about one branch.
+/// What a human decided about one thing that blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It is dropped and listed.
+    /// The branch, or the row, is dropped and listed.
     Drop,
     /// It is carried, in the order of the file.
     Carry,
+    /// What was lost is lost: of damaged places.
+    Accept,
 }
 
-/// Decisions by [`Branch::key`], remembered from plan to plan.
+impl Decision {
+    /// How a human says it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Carry => "carry",
+            Self::Accept => "accept",
+        }
+    }
+}
+
+/// Decisions by what they are about ([`Branch::key`], `DamageReport::key`, `duplicate/<uuid>`),
+/// remembered from plan to plan.
 pub type Decisions = BTreeMap<String, Decision>;
 
 /// What decides about branches with words of a human's that stand nowhere else.
@@ -124,7 +139,7 @@ impl Survey {
             let off_chain = match deciding.decisions.get(&key) {
                 Some(Decision::Drop) => OffChain::Drop,
                 Some(Decision::Carry) => OffChain::Carry,
-                None => deciding.otherwise,
+                Some(Decision::Accept) | None => deciding.otherwise,
             };
             let fate = self.fate(&rows, later, &mut texts, off_chain)?;
             let line = |row: RowNo| self.index.get(row).map_or(0, |entry| entry.line());
@@ -245,12 +260,13 @@ impl Branch {
     #[must_use]
     pub fn message(&self) -> String {
         format!(
-            "line {}: {} only on {}, which the CLI does not load: look at it, then decide `drop` or `carry` about the \
-             branch {}, or about all of them with off_chain in the table [runner]",
+            "line {}: {} only on {}, which the CLI does not load: look at it (`kael-runner plan --show off-chain`), \
+             then decide with `kael-runner plan --decide {key}=drop` or `--decide {key}=carry`, or about all branches \
+             with off_chain in the table [runner]",
             self.first_line,
             self.words(),
             self.place(),
-            self.key
+            key = self.key
         )
     }
 

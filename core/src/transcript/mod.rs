@@ -43,4 +43,6 @@ pub use rules::{Category, ExtractRules, OwnRows, Rule};
 pub use survey::{Dropped, UnknownShape};
 
 #[cfg(test)]
+mod equivalence;
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::head::{BlockKind, Content, Head, RowKind};
 use super::json::{Span, decode};
-use super::judge::{Judged, Part, Role, Take, command_text};
+use super::judge::{Judged, Part, Role, Take, command_text, is_notification, is_teammates};
 
 type TextKey = [u8; 16];
 
@@ -130,7 +130,11 @@ impl Queue {
     /// Takes the entry an operation is about: the one with its text, else the oldest.
     fn take(&mut self, text: Option<&str>, absorbed: bool) -> Option<Step> {
         let key = text.map(text_key);
-        let named = key.and_then(|key| self.waiting.iter().position(|entry| entry.text == Some(key)));
+        let named = match key {
+            Some(key) => self.waiting.iter().position(|entry| entry.text == Some(key)),
+            // 2.1.199 writes the row of an absorbed message first, then that it was taken.
+            None => self.waiting.iter().position(|entry| absorbed && entry.shown && entry.text.is_none()),
+        };
         let entry = self.waiting.remove(named.unwrap_or(0)).filter(|entry| entry.human && !entry.shown)?;
         self.taken.push(Entry { absorbed, ..entry });
         entry.text.map(|_| Step::Taken(entry.number))
@@ -164,6 +168,11 @@ impl Queue {
             if queued { entry.absorbed && entry.text.is_none() } else { begins && !entry.absorbed }
         }) {
             number = Some(self.taken.remove(at).number);
+        } else if queued
+            && let Some(entry) =
+                self.waiting.iter_mut().find(|entry| entry.human && !entry.shown && entry.text.is_none())
+        {
+            entry.shown = true;
         }
         if begins {
             for entry in self.waiting.iter_mut().filter(|entry| number.is_none_or(|n| n > entry.number)) {
@@ -217,6 +226,9 @@ impl Queue {
 
 /// The texts a row may have had in the queue: its own, and a command as it was typed.
 fn texts_of(row: &[u8], head: &Head, judged: &Judged) -> Vec<String> {
+    if let Some(content) = head.row_content.filter(|_| head.kind == RowKind::System) {
+        return vec![decode(content.of(row)).text.into_owned()];
+    }
     let own = match if head.attachment.is_some() { head.prompt } else { head.content } {
         Content::Text(text) => Some(decode(text.of(row)).text.into_owned()),
         Content::Blocks => {
@@ -242,9 +254,9 @@ fn is_human(text: &str) -> bool {
         text.strip_prefix('/').is_some_and(|name| !name.contains(|c: char| c.is_whitespace() || c == '/'));
     !(text.is_empty()
         || command
-        || text.starts_with("<task-notification>")
-        || text.starts_with("<teammate-message")
-        || text.starts_with("{\"task_id\""))
+        || is_notification(text)
+        || is_teammates(text)
+        || (text.starts_with("{\"task_id\"") && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()))
 }
 
 fn text_key(text: &str) -> (TextKey, u64) {

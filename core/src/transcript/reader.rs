@@ -129,6 +129,7 @@ impl<R: Read> Reader<R> {
             if let Some(hasher) = &mut self.hasher {
                 hasher.update(&room[..count]);
             }
+            crate::progress::add(count);
             filled += count;
             if count == 0 {
                 break;

@@ -1,7 +1,7 @@
 //! Reading single rows again: what the index leaves out is taken from the file where it is needed.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::error::TranscriptError;
@@ -18,8 +18,8 @@ pub(crate) struct Rows {
     head: Head,
 }
 
-/// How much is read at once.
-const WINDOW: usize = 256 << 10;
+/// How much is read at once: rows with words are few and far between.
+const WINDOW: usize = 16 << 10;
 
 impl Rows {
     pub(crate) fn open(path: &Path) -> Result<Self, TranscriptError> {
@@ -50,12 +50,19 @@ impl Rows {
         {
             return Ok(from);
         }
-        let io = |error| TranscriptError::io(&self.path, "read")(error);
-        self.file.seek(SeekFrom::Start(offset)).map_err(io)?;
-        self.window.clear();
-        self.window.shrink_to(WINDOW.max(length));
-        let wanted = length.max(WINDOW) as u64;
-        (&mut self.file).take(wanted).read_to_end(&mut self.window).map_err(io)?;
+        let wanted = length.max(WINDOW);
+        self.window.resize(wanted, 0);
+        self.window.shrink_to(wanted);
+        let mut filled = 0;
+        while let Some(room) = self.window.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match self.file.read_at(room, offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(TranscriptError::io(&self.path, "read")(error)),
+            }
+        }
+        self.window.truncate(filled);
         self.start = offset;
         Ok(0)
     }

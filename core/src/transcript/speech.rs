@@ -63,7 +63,11 @@ pub(crate) fn utterances(
         }
         // A row's own words, commands and markers go together; derived speech stands for itself.
         let is_string = part.kind.suffix().is_empty()
-            && matches!(if head.attachment.is_some() { head.prompt } else { head.content }, Content::Text(_));
+            && (head.kind == RowKind::System
+                || matches!(
+                    if head.attachment.is_some() { head.prompt } else { head.content },
+                    Content::Text(_)
+                ));
         match all.last_mut().filter(|last| last.role == part.role && last.kind == part.kind) {
             Some(last) => last.parts.push((part.span, part.take)),
             None => all.push(Utterance {
@@ -107,11 +111,11 @@ pub(crate) fn identity(row: &[u8], head: &Head, kind: ItemKind, number: u32) -> 
     if let Some(source) = head.kael.and_then(|kael| kael.source) {
         return text(source);
     }
+    let digest = || media::hex(&Sha256::digest(row)).get(..32).unwrap_or_default().to_owned();
     if head.kind == RowKind::QueueOperation {
-        let digest = media::hex(&Sha256::digest(row));
-        return format!("queue-operation#{}", digest.get(..32).unwrap_or_default());
+        return format!("queue-operation#{}", digest());
     }
-    let id = head.uuid.map_or_else(String::new, text);
+    let id = head.uuid.map_or_else(|| format!("row#{}", digest()), text);
     let suffix = kind.suffix();
     match (number, suffix) {
         (0, _) => format!("{id}{suffix}"),

@@ -274,10 +274,14 @@ impl Surveyor<'_> {
         {
             self.last_prompt(RowKey::of(leaf.of(row)));
         }
-        if let Some(uuid) = head.uuid {
-            self.index(place, row, head, RowKey::of(uuid.of(row)))?;
+        match head.uuid {
+            Some(uuid) => self.index(place, row, head, RowKey::of(uuid.of(row))),
+            // Nothing can hang on it, but what it says was said.
+            None if is_chain(head) && self.judged.speech().next().is_some() => {
+                self.index(place, row, head, RowKey::of(format!("row at byte {}", place.offset).as_bytes()))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Only leaves that turn out to be known rows count, and a leaf may stand after its row: the
@@ -384,8 +388,7 @@ impl Surveyor<'_> {
     }
 
     fn index(&mut self, place: Place, row: &[u8], head: &Head, key: RowKey) -> Result<(), TranscriptError> {
-        let chain =
-            matches!(head.kind, RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System);
+        let chain = is_chain(head);
         let boundary = head.kind == RowKind::System && Head::is(head.subtype, row, "compact_boundary");
         let mut flags = self.session(row, head) << flag::SESSION_SHIFT;
         let judged = &self.judged;
@@ -404,6 +407,10 @@ impl Surveyor<'_> {
         }
         let parent = match head.parent {
             Parent::Row(id) => Some(RowKey::of(id.of(row))),
+            // What has no name itself goes on from the row before it.
+            Parent::Absent if chain && head.uuid.is_none() => self.last_chain,
+            // Older shapes leave it out: as good as a parent that is not in the file.
+            Parent::Absent if chain && !boundary && !head.is_sidechain => Some(RowKey::of(b"")),
             Parent::Null | Parent::Absent => None,
         };
         let new = NewRow {
@@ -426,6 +433,11 @@ impl Surveyor<'_> {
             what: "more than four billion rows",
         })
     }
+}
+
+/// Whether a row is of a kind that the conversation is made of.
+const fn is_chain(head: &Head) -> bool {
+    matches!(head.kind, RowKind::User | RowKind::Assistant | RowKind::Attachment | RowKind::System)
 }
 
 impl UnknownShape {

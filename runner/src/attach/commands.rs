@@ -188,6 +188,10 @@ impl Commands {
                 self.ask(RequestKind::Request, &arguments).map(|_| "a rebuild is asked for".to_owned())
             }
             CommandName::Rollback => self.ask(RequestKind::Rollback, &json!({})).map(|answer| next(&answer)),
+            CommandName::RollbackCarrying => self
+                .ask(RequestKind::Rollback, &json!({ "carry_new_turns": true }))
+                .map(|answer| next(&answer)),
+            CommandName::GiveUp => self.ask(RequestKind::Skip, &json!({})).map(|answer| next(&answer)),
         }
     }
 

@@ -248,6 +248,10 @@ pub enum CommandName {
     Rebuild,
     /// Go back to the session before the newest rebuild: this is the human's yes to it.
     Rollback,
+    /// The same, with what has been said since.
+    RollbackCarrying,
+    /// Give up the turn that waits to be tried again.
+    GiveUp,
 }
 
 #[cfg(test)]

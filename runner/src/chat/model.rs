@@ -28,7 +28,7 @@ enum Asked {
     /// Whether to rebuild, or to go back: the runner's question.
     Operation { operation: OperationId, what: Wish, digest: String },
     /// Whether to go back: our own, after `/rollback`.
-    Rollback,
+    Rollback { carrying: bool },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,8 @@ pub struct Chat {
     style: Style,
     running: Option<Running>,
     question: Option<Asked>,
-    rollback: bool,
+    /// Whether `/rollback` waits for its yes, and whether what was said since is to be taken along.
+    rollback: Option<bool>,
     later: bool,
     streamed: Vec<Streamed>,
     /// The streamed line that is not finished yet, cleaned.
@@ -68,10 +69,11 @@ pub struct Chat {
     spoken: bool,
 }
 
-const HELP: [&str; 8] = [
+const HELP: [&str; 9] = [
     "/status     what the runner is doing        /dirty      what the session is made of",
     "/plan       what a rebuild would carry      /rebuild    ask for one (a question with its figures follows)",
     "/rollback   back to the session before      /stop       stop the turn",
+    "/rollback carry   the same with what was said since",
     "/help       this                            /quit       leave",
     "Enter sends; Alt-Enter, Ctrl-J or a \\ before Enter begin another line; Up and Down walk through what was said.",
     "Ctrl-C stops the turn, twice leaves; Ctrl-D on an empty line leaves.",
@@ -87,7 +89,7 @@ impl Chat {
             style,
             running: None,
             question: None,
-            rollback: false,
+            rollback: None,
             later: false,
             streamed: Vec::new(),
             pending: String::new(),
@@ -137,15 +139,18 @@ impl Chat {
         match self.asked() {
             Some(Asked::Operation { what: Wish::Rebuild, .. }) => "rebuild the session? y/n/l › ",
             Some(Asked::Operation { what: Wish::Rollback, .. }) => "go back to the session before? y/n/l › ",
-            Some(Asked::Rollback) => "go back to the session before? y/n › ",
+            Some(Asked::Rollback { carrying: false }) => "go back to the session before? y/n › ",
+            Some(Asked::Rollback { carrying: true }) => {
+                "go back to the session before, with what was said since? y/n › "
+            }
             None => "› ",
         }
     }
 
     /// While a turn runs nothing can be rebuilt, so nothing is asked.
     fn asked(&self) -> Option<Asked> {
-        if self.rollback {
-            return Some(Asked::Rollback);
+        if let Some(carrying) = self.rollback {
+            return Some(Asked::Rollback { carrying });
         }
         if self.running.is_some() || self.later { None } else { self.question.clone() }
     }
@@ -237,13 +242,15 @@ impl Chat {
                 return self.own("the question is open: y or n");
             }
             "/rebuild" => Some(CommandName::Rebuild),
-            "/rollback" => {
-                self.rollback = true;
+            "/rollback" | "/rollback carry" => {
+                self.rollback = Some(word.ends_with("carry"));
                 return Vec::new();
             }
-            "/stop" => {
-                return self.stop().unwrap_or_else(|| self.own("no turn is running"));
-            }
+            "/stop" => match self.stop() {
+                Some(acts) => return acts,
+                // One that failed may wait to be tried again.
+                None => Some(CommandName::GiveUp),
+            },
             "/help" => return HELP.iter().flat_map(|line| self.own(line)).collect(),
             "/quit" | "/exit" => return vec![Act::Leave],
             _ => None,
@@ -276,11 +283,12 @@ impl Chat {
                 Some(self.own("the question stays open: /rebuild shows it again"))
             }
             Asked::Operation { .. } => None,
-            Asked::Rollback => {
-                self.rollback = false;
+            Asked::Rollback { carrying } => {
+                self.rollback = None;
                 if yes {
                     let id = self.id();
-                    return Some(vec![Act::Send(ClientLine::Command { id, name: CommandName::Rollback })]);
+                    let name = if carrying { CommandName::RollbackCarrying } else { CommandName::Rollback };
+                    return Some(vec![Act::Send(ClientLine::Command { id, name })]);
                 }
                 let mut acts = self.own("nothing was done");
                 if !no {
@@ -305,7 +313,7 @@ impl Chat {
             return vec![Act::Leave];
         }
         self.interrupted_at = Some(now);
-        self.rollback = false;
+        self.rollback = None;
         match self.stop() {
             Some(acts) => acts,
             None if emptied => Vec::new(),

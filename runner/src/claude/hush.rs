@@ -8,13 +8,16 @@ const LEAST: usize = 12;
 #[must_use]
 pub fn secrets<'a>(variables: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     variables
-        .filter(|(name, value)| {
-            let name = name.to_ascii_uppercase();
-            value.len() >= 6
-                && ["KEY", "TOKEN", "SECRET", "PASSWORD", "HEADERS"].iter().any(|w| name.contains(w))
-        })
+        .filter(|(name, value)| value.len() >= 6 && sounds_secret(name))
         .map(|(_, value)| value.to_owned())
         .collect()
+}
+
+/// Whether a variable of this name holds a secret.
+#[must_use]
+pub fn sounds_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "HEADERS"].iter().any(|word| name.contains(word))
 }
 
 /// The text without lines that repeat something said, and with secrets blotted out.

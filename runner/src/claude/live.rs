@@ -9,7 +9,7 @@ use std::path::Path;
 use kael_core::ids::SessionId;
 use serde::Deserialize;
 
-use super::marked::start_time;
+use super::marked::{has_ended, start_time};
 
 #[derive(Deserialize)]
 struct Note {
@@ -36,7 +36,9 @@ pub fn processes_on(session: SessionId, project_dir: &Path, ours: &[u32]) -> Vec
         .filter_map(|entry| serde_json::from_slice::<Note>(&std::fs::read(entry.path()).ok()?).ok())
         .filter(|note| note.session == wanted && !ours.contains(&note.pid))
         .filter(|note| match (start_time(note.pid), &note.start) {
+            // One that has ended and was not waited for holds nothing.
             (None, _) => false,
+            (Some(_), _) if has_ended(note.pid) => false,
             (Some(_), None) => true,
             (Some(live), Some(noted)) => live.to_string() == *noted,
         })
@@ -71,5 +73,12 @@ mod tests {
         assert!(processes_on(SessionId::generate(), &project, &[]).is_empty());
         note(own, session, start + 1);
         assert!(processes_on(session, &project, &[]).is_empty(), "the pid was reused");
+        let mut zombie = std::process::Command::new("true").spawn().unwrap();
+        while !has_ended(zombie.id()) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        note(zombie.id(), session, start_time(zombie.id()).unwrap());
+        assert!(processes_on(session, &project, &[]).is_empty(), "it has ended");
+        zombie.wait().unwrap();
     }
 }

@@ -107,6 +107,12 @@ fn stat_fields(pid: u32) -> Option<Vec<String>> {
     Some(after.split_whitespace().map(str::to_owned).collect())
 }
 
+/// Whether a process is gone, or only waits to be waited for.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    stat_fields(pid).is_none_or(|fields| matches!(fields.first().map(String::as_str), Some("Z" | "X")))
+}
+
 /// Ends every process of an invocation: asks, waits up to `grace`, then kills. Blocks.
 /// Returns how many there were.
 ///

@@ -4,6 +4,7 @@
 //! Nothing here decides what a run means. The supervisor does, from the transcript, after the
 //! process has exited: standard output runs ahead of the file (facts 8).
 
+pub mod adopted;
 pub mod binary;
 pub mod command;
 pub mod hush;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::adopted;
 use super::lines::{Line, next_line};
 use super::marked;
 use super::stream::{self, ResultLine, StreamEvent};
@@ -30,9 +31,9 @@ pub struct Spec {
     pub workdir: PathBuf,
     /// What goes to its standard input.
     pub input: Vec<u8>,
-    /// Standard input stays open until the result, so that the run can be interrupted; otherwise it is
+    /// Standard input stays open until the result, so that the run can be interrupted or told more; otherwise it is
     /// closed after the input.
-    pub stoppable: bool,
+    pub stays_open: bool,
     /// Its marker.
     pub invocation: InvocationId,
 }
@@ -66,12 +67,14 @@ pub enum EndedBy {
 }
 
 /// What is known after the process has exited.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ended {
     /// Its exit status.
     pub status: ExitStatus,
     /// The result line, if one came.
     pub result: Option<ResultLine>,
+    /// The result line of a turn of its own that the CLI made of a line that was added.
+    pub result_of_addition: Option<ResultLine>,
     /// The session the CLI said it ran in.
     pub session: Option<String>,
     /// Whether our message was taken in, as the stream says.
@@ -103,6 +106,7 @@ pub struct Trouble {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    known: adopted::Known,
     group: Option<Pid>,
     invocation: InvocationId,
     limits: Limits,
@@ -115,6 +119,12 @@ pub struct Running {
     started: Instant,
     last_line: Instant,
     result: Option<ResultLine>,
+    /// A line that was added, by its uuid, until the CLI says that it has taken it in.
+    added: Option<String>,
+    /// The turn's own result, where a line added to it was still to come.
+    first_result: Option<ResultLine>,
+    /// Tools that were called and have given no result yet.
+    tools_at_work: u32,
     session: Option<String>,
     replayed: bool,
     trouble: Trouble,
@@ -145,7 +155,7 @@ impl Running {
         for name in super::command::REMOVED {
             command.env_remove(name);
         }
-        let mut child = command
+        command
             .args(&spec.arguments)
             .envs(spec.environment)
             .current_dir(&spec.workdir)
@@ -153,30 +163,35 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+            .kill_on_drop(true);
+        let pid_of = |child: &Child| child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let (mut child, known) = adopted::start(|| command.spawn(), pid_of)?;
+        let group = pid_of(&child);
         let missing = || std::io::Error::other("the process was started without its pipes");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
         let (sender, lines) = mpsc::channel(LINES_AHEAD);
-        // Nothing but one interrupt goes after the input.
-        let (input, more) = mpsc::channel(1);
+        // After the input goes one interrupt, and one line more at a time.
+        let (input, more) = mpsc::channel(2);
         let now = Instant::now();
         Ok(Self {
             child,
+            known,
             group,
             invocation: spec.invocation,
             limits,
             lines,
             reader: tokio::spawn(read(stdout, sender)),
             writer: tokio::spawn(write(stdin, spec.input, more)),
-            input: spec.stoppable.then_some(input),
+            input: spec.stays_open.then_some(input),
             stderr: tokio::spawn(tail(stderr)),
             started: now,
             last_line: now,
             result: None,
+            added: None,
+            first_result: None,
+            tools_at_work: 0,
             session: None,
             replayed: false,
             trouble: Trouble::default(),
@@ -244,14 +259,30 @@ impl Running {
             StreamEvent::ApiError { error, detail } => {
                 self.trouble.api_error = Some((error.clone(), detail.clone()));
             }
-            StreamEvent::Replay { .. } => self.replayed = true,
+            StreamEvent::Replay { uuid } => {
+                self.replayed = true;
+                if self.added.is_some() && self.added == *uuid {
+                    self.added = None;
+                }
+            }
             StreamEvent::Result(result) => {
-                self.result = Some((**result).clone());
                 // It stays for the next message as long as one can come.
                 self.input = None;
+                self.tools_at_work = 0;
+                if self.added.is_none() || self.first_result.is_some() {
+                    self.result = Some((**result).clone());
+                    return;
+                }
+                // What was added came too late for this turn: the CLI begins another one for it.
+                self.first_result = Some((**result).clone());
+                if result.is_error {
+                    // It would go on from the failure, and the message that failed would be left behind.
+                    self.end(EndedBy::Lingering);
+                }
             }
-            StreamEvent::ToolUse { .. }
-            | StreamEvent::Text
+            StreamEvent::ToolUse { .. } => self.tools_at_work += 1,
+            StreamEvent::ToolDone => self.tools_at_work = self.tools_at_work.saturating_sub(1),
+            StreamEvent::Text
             | StreamEvent::MessageStart { .. }
             | StreamEvent::Delta { .. }
             | StreamEvent::Retry { .. }
@@ -286,6 +317,20 @@ impl Running {
             EndedBy::IdleTime
         };
         self.end(why);
+    }
+
+    /// Whether a line that is added now is likely to be taken into the turn: the CLI looks for one when a tool is done.
+    #[must_use]
+    pub fn takes_additions(&self) -> bool {
+        self.tools_at_work > 0 && self.added.is_none() && self.input.is_some() && self.ended_by.is_none()
+    }
+
+    /// Writes one more message to the running turn. It must be recorded already; what became of it the transcript says
+    /// after the exit.
+    pub fn add(&mut self, uuid: &str, line: Vec<u8>) {
+        if self.input.as_ref().is_some_and(|input| input.try_send(line).is_ok()) {
+            self.added = Some(uuid.to_owned());
+        }
     }
 
     /// Stops the turn for a human: interrupts it, and ends the process if it has not ended within
@@ -328,7 +373,10 @@ impl Running {
     pub async fn finish(mut self) -> std::io::Result<Ended> {
         let status = self.child.wait().await?;
         let (invocation, grace) = (self.invocation, self.limits.kill_grace);
-        let left = tokio::task::spawn_blocking(move || marked::end_all(invocation, grace)).await;
+        drop(self.known);
+        // The marked ones first: those without a marker become ours when their parents end.
+        let end = move || marked::end_all(invocation, grace) + adopted::end_all(grace);
+        let left = tokio::task::spawn_blocking(end).await;
         if let Ok(left @ 1..) = left {
             tracing::info!(invocation = %self.invocation, left, "ended processes that the CLI left behind");
         }
@@ -341,9 +389,14 @@ impl Running {
             _ => String::new(),
         };
         self.stderr.abort();
+        let (result, result_of_addition) = match self.first_result {
+            Some(first) => (Some(first), self.result),
+            None => (self.result, None),
+        };
         Ok(Ended {
             status,
-            result: self.result,
+            result,
+            result_of_addition,
             session: self.session,
             replayed: self.replayed,
             trouble: self.trouble,

@@ -25,6 +25,8 @@ pub enum StreamEvent {
         /// The tool's name.
         name: String,
     },
+    /// A tool has given its result.
+    ToolDone,
     /// The assistant said something; the words are read from the transcript later.
     Text,
     /// The API begins another message of the conversation (with `--include-partial-messages`).
@@ -144,6 +146,7 @@ pub fn parse(line: &[u8]) -> StreamEvent {
         (Some("user"), _) if value.get("isReplay").and_then(Value::as_bool) == Some(true) => {
             StreamEvent::Replay { uuid: text("/uuid") }
         }
+        (Some("user"), _) if is_result(&value) => StreamEvent::ToolDone,
         // A subagent's error is the subagent's.
         (Some("assistant"), _) if value["error"].is_string() && !value["parent_tool_use_id"].is_string() => {
             StreamEvent::ApiError { error: text("/error").unwrap_or_default(), detail: text("/api_error") }
@@ -176,6 +179,11 @@ fn partial(value: &Value) -> StreamEvent {
         }
         _ => StreamEvent::Other,
     }
+}
+
+fn is_result(value: &Value) -> bool {
+    let blocks = value.pointer("/message/content").and_then(Value::as_array);
+    blocks.into_iter().flatten().any(|block| block["type"] == "tool_result")
 }
 
 fn assistant(value: &Value) -> StreamEvent {
@@ -211,6 +219,8 @@ mod tests {
         let tool =
             parse(br#"{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}"#);
         assert_eq!(tool, StreamEvent::ToolUse { name: "Bash".into() });
+        let done = parse(br#"{"type":"user","message":{"content":[{"type":"tool_result","content":"x"}]}}"#);
+        assert_eq!(done, StreamEvent::ToolDone);
         let retry = parse(br#"{"type":"system","subtype":"api_retry","attempt":2,"error_status":529}"#);
         assert_eq!(retry, StreamEvent::Retry { attempt: 2, status: Some(529) });
     }

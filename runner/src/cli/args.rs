@@ -88,6 +88,14 @@ pub enum Command {
     Pause,
     /// Take turns again after `pause`
     Continue,
+    /// Clear old evidence away: artifacts of operations long past, copies of sessions long left
+    Gc(Gc),
+    /// Pack the whole companion into one file, to go on elsewhere
+    Backup(Backup),
+    /// Unfold a companion that `backup` has packed; or put the kept copy of a transcript back
+    Restore(Restore),
+    /// Take something that was said out of the conversation, its copies and everything kept about it, for good
+    Forget(Forget),
     /// Look at or set the resume pointer
     #[command(subcommand)]
     Pointer(Pointer),
@@ -209,6 +217,10 @@ pub struct Plan {
     /// Go on although that many lines cannot be read
     #[arg(long, value_name = "N")]
     pub accept_damage: Option<u64>,
+    /// Decide, for good, about something that blocks a rebuild, as the plan names it: WHAT=drop or WHAT=carry a branch
+    /// or row, WHAT=accept an unknown shape without words, damage=N the loss of so many places; WHAT=ask takes it back
+    #[arg(long, value_name = "WHAT=ANSWER")]
+    pub decide: Vec<crate::decisions::Word>,
     /// Show the items one by one, with their lines, instead of the figures
     #[arg(long, value_name = "WHICH", conflicts_with = "candidate")]
     pub show: Option<Show>,
@@ -282,6 +294,9 @@ pub struct Rollback {
     /// The operation to undo [default: the newest activated one]
     #[arg(long, value_name = "ID")]
     pub operation: Option<String>,
+    /// Take along what has been said since: the old session, and those turns behind it, proved
+    #[arg(long)]
+    pub carry_new_turns: bool,
     /// Must be `ROLLBACK`
     #[arg(long, value_name = "WORD")]
     pub confirm: String,
@@ -292,6 +307,61 @@ pub struct Rollback {
 pub struct Clear {
     /// The operation with the conflict [default: the newest one with a conflict]
     pub operation: Option<String>,
+}
+
+/// Arguments of `gc`.
+#[derive(Debug, Args)]
+pub struct Gc {
+    /// Only show what would go
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the artifacts of so many operations
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub operations: usize,
+    /// Keep so many bytes of artifacts
+    #[arg(long, value_name = "BYTES", default_value_t = 5_000_000_000)]
+    pub bytes: u64,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// The file to make; nothing of that name may be there. It holds the queue, the pointer, the operations, the
+    /// transcripts and the configuration without its secrets; not the login, and not the working folder
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// What `backup` made. The configuration goes to --config [default: $XDG_CONFIG_HOME/kael-runner/config.toml]
+    #[arg(value_name = "FILE", required_unless_present = "kept", conflicts_with = "kept")]
+    pub file: Option<PathBuf>,
+    /// The folder the companion is to work in
+    #[arg(long, value_name = "DIR", required_unless_present = "kept")]
+    pub dir: Option<PathBuf>,
+    /// Its state folder [default: worked out from the configuration's name]
+    #[arg(long, value_name = "DIR", conflicts_with = "kept")]
+    pub state: Option<PathBuf>,
+    /// Put the kept copy of a transcript in its place, where that is gone or damaged [default: the present session's]
+    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
+    pub kept: Option<String>,
+}
+
+/// Arguments of `forget`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct Forget {
+    /// The words to forget; `-` reads them from standard input, where no process list and no shell history shows them
+    #[arg(value_name = "WORDS", group = "what", allow_hyphen_values = true)]
+    pub words: Option<String>,
+    /// Everything said in these lines of the present transcript, as `plan --show carried` numbers them: 12 or 12-40
+    #[arg(long, value_name = "LINES", group = "what", value_parser = lines)]
+    pub lines: Option<(u64, u64)>,
+    /// Do not ask again; without a terminal it is needed
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// The pointer's commands.
@@ -461,6 +531,15 @@ pub struct Demo {
 impl From<Demo> for crate::demo::Options {
     fn from(args: Demo) -> Self {
         Self { fast: args.fast, chat: args.chat, keep: args.keep }
+    }
+}
+
+fn lines(text: &str) -> Result<(u64, u64), String> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.trim().parse::<u64>().ok().filter(|line| *line > 0);
+    match (number(from), number(to)) {
+        (Some(from), Some(to)) if from <= to => Ok((from, to)),
+        _ => Err("expected a line such as 12, or lines such as 12-40".to_owned()),
     }
 }
 

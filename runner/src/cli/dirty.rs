@@ -10,16 +10,16 @@ use crate::companion::Companion;
 use crate::facts;
 use crate::keeper::baseline;
 use crate::queue::{Queue, Setting};
-use crate::settings::{Measured, budgets, extract_rules};
+use crate::settings::{Kept, Measured, budgets, extract_rules};
 
 use super::args;
 use super::error::CliError;
-use super::output::{Output, bytes};
+use super::output::{Output, bytes, with_progress};
 
 /// Runs the command.
 pub fn run(companion: &Companion, args: &args::Source, output: &Output) -> Result<(), CliError> {
     let source = find_source(companion, args.transcript.as_deref())?;
-    let (report, value) = measure(companion, &source)?;
+    let (report, value) = with_progress("measuring", size(&source), || measure(companion, &source))?;
     output.print(&value, || text(&report, &value))
 }
 
@@ -60,6 +60,11 @@ pub fn find_source(companion: &Companion, named: Option<&Path>) -> Result<PathBu
     Ok(real)
 }
 
+/// A transcript's size, for signs of progress.
+pub fn size(source: &Path) -> u64 {
+    source.metadata().map_or(0, |meta| meta.len())
+}
+
 fn missing(path: &Path) -> CliError {
     CliError::refused(format!("there is no transcript {}", path.display()))
 }
@@ -68,7 +73,8 @@ fn missing(path: &Path) -> CliError {
 pub fn measure(companion: &Companion, source: &Path) -> Result<(LedgerReport, Value), CliError> {
     let config = &companion.config;
     let queue = companion.queue()?;
-    let report = ledger::measure(source, &extract_rules(config), &facts::own_rows(&queue)?, None)?;
+    let rules = extract_rules(config, &Kept::of(&queue)?.decided);
+    let report = ledger::measure(source, &rules, &facts::own_rows(&queue)?, None)?;
     let value = to_json(companion, &queue, source, &report)?;
     Ok((report, value))
 }

@@ -2,9 +2,12 @@
 
 pub mod args;
 mod attach;
+mod backup;
 pub(crate) mod dirty;
 pub(crate) mod doctor;
 pub mod error;
+mod forget;
+mod gc;
 mod hook;
 pub mod logs;
 pub(crate) mod operations;
@@ -112,6 +115,19 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::HookStop(args) => hook::stop(global, &args, &companion, output),
         Command::HookWorker(args) => crate::hook::worker::run(global, &companion()?, &args).map(done),
         Command::Hook(args) => hook::run(&companion()?, args, &output).map(done),
+        Command::Gc(args) => gc::run(&companion()?, &args, &output).map(done),
+        Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
+        Command::Restore(args) => {
+            refuse_inside_invocation("restore")?;
+            match &args.kept {
+                Some(session) => backup::put_back(&companion()?, session, &output).map(done),
+                None => backup::unpack(&args, global, &output).map(done),
+            }
+        }
+        Command::Forget(args) => {
+            refuse_inside_invocation("forget")?;
+            forget::run(companion()?, &args, &output).map(done)
+        }
         Command::Pointer(args) => pointer::run(&companion()?, args, &output).map(done),
         Command::Request(_)
         | Command::Confirm(_)

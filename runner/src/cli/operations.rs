@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use kael_core::operation::{OpState, OpStore, Operation};
+use kael_core::operation::{Kind, OpState, OpStore, Operation};
 use kael_core::switch::processes;
 use serde_json::{Value, json};
 
@@ -59,7 +59,8 @@ fn request(companion: &Companion, command: Command) -> Result<(RequestKind, Valu
         Command::RollbackRequest(args) => {
             super::refuse_inside_invocation("rollback-request")?;
             word(Some(&args.confirm), "ROLLBACK", "rollback-request")?;
-            (RequestKind::Rollback, json!({ "operation": args.operation }))
+            let carry = args.carry_new_turns;
+            (RequestKind::Rollback, json!({ "operation": args.operation, "carry_new_turns": carry }))
         }
         Command::Clear(args) => {
             super::refuse_inside_invocation("clear")?;
@@ -126,20 +127,32 @@ fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, Cli
         say_yes("Go back to the session before?")?;
         return Ok(None);
     }
+    if pending.as_ref().is_some_and(|operation| operation.kind == Kind::Return) {
+        say_yes("Go back to the session before, with what has been said since?")?;
+        return Ok(None);
+    }
     crate::setup::wait_idle(&companion.config, None, &|line| eprintln!("{line}"))?;
     let plan = super::plan::make(companion, None, None)?;
-    let blocked = plan.blocked_reason();
-    if !blocked.is_empty() {
-        return Err(CliError::refused(format!("a rebuild is not possible now: {blocked}")));
+    if !plan.blocked_record(true).is_empty() {
+        return Err(CliError::refused(format!("a rebuild is not possible now: {}", plan.blocked_reason())));
     }
     for line in crate::keeper::figures(&plan) {
         eprintln!("{line}");
     }
-    say_yes("Rebuild the session?")?;
+    let against = plan.blocked_reason();
+    if !against.is_empty() {
+        eprintln!("  against it: {against}");
+    }
+    say_yes(if against.is_empty() {
+        "Rebuild the session?"
+    } else {
+        "Rebuild the session in spite of that?"
+    })?;
     Ok(Some(plan.digest()))
 }
 
-fn say_yes(question: &str) -> Result<(), CliError> {
+/// Asks, and is content with a yes only.
+pub fn say_yes(question: &str) -> Result<(), CliError> {
     eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();

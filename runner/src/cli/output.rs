@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -75,6 +76,39 @@ impl Pages {
         }
         Ok(())
     }
+}
+
+/// How long work must take before it shows how far it is.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How often the sign is written anew.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Does work that reads about `bytes` bytes, and shows on standard error how far it is, where that is a terminal and it
+/// takes long. Nothing of it stays on the screen.
+pub fn with_progress<T>(what: &str, bytes: u64, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let before = kael_core::progress::bytes_read();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut wait = PATIENCE;
+            // The other end is dropped when the work is over.
+            while ended.recv_timeout(wait) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                wait = AGAIN;
+                let read = kael_core::progress::bytes_read().saturating_sub(before);
+                let percent = (read.saturating_mul(100) / bytes.max(1)).min(99);
+                eprint!("\r\u{1b}[K{what}: {percent} % of {}", self::bytes(bytes));
+            }
+            if wait == AGAIN {
+                eprint!("\r\u{1b}[K");
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
 }
 
 /// A byte count for people.

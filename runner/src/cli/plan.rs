@@ -4,36 +4,77 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kael_core::ids::SessionId;
-use kael_core::rebuild::{self, Plan, PlanInput, Show, Shown};
-use kael_core::transcript::Role;
+use kael_core::rebuild::{self, Evidence, Plan, PlanInput, Proof, ProofInput, Show, Shown};
+use kael_core::transcript::{Fate, Role};
 use serde_json::{Value, json};
 
 use crate::companion::Companion;
-use crate::facts;
+use crate::decisions::{Decided, Word};
 use crate::queue::Setting;
-use crate::settings::{extract_rules, rebuild_settings};
+use crate::settings::{Kept, extract_rules, rebuild_settings};
+use crate::{doorbell, facts};
 
 use super::args;
-use super::dirty::{find_source, to_json};
+use super::dirty::{find_source, size, to_json};
 use super::error::{CliError, ErrorKind};
-use super::output::{Output, Pages};
+use super::output::{Output, Pages, with_progress};
 
 /// Runs the command. A blocked plan is printed and exits with 3.
 pub fn run(companion: &Companion, args: &args::Plan, output: &Output) -> Result<ExitCode, CliError> {
     let source = find_source(companion, args.source.transcript.as_deref())?;
-    let plan = make(companion, Some(&source), args.accept_damage)?;
+    let size = size(&source);
+    let make = || with_progress("planning", size, || make(companion, Some(&source), args.accept_damage));
+    let mut plan = make()?;
+    if !args.decide.is_empty() {
+        super::refuse_inside_invocation("plan --decide")?;
+        decide(companion, &plan, &args.decide)?;
+        plan = make()?;
+    }
     if let Some(which) = args.show {
         items(&plan, &source, which, output)?;
         return Ok(code(&plan));
     }
     let written = match &args.candidate {
-        Some(path) if !plan.is_hard_blocked() => Some(write(&plan, &source, path)?),
+        Some(path) if !plan.is_hard_blocked() => {
+            Some(with_progress("writing and proving", size * 2, || write(companion, &plan, &source, path))?)
+        }
         _ => None,
     };
+    let failure = written.as_ref().and_then(|written| written.proof.as_ref().err());
+    let path = written.as_ref().filter(|written| written.proof.is_ok()).map(|written| &written.path);
     let mut value = describe(companion, &plan, &source)?;
-    value["candidate_path"] = json!(written);
-    output.print(&value, || text(&plan, &source, written.as_deref()))?;
-    Ok(code(&plan))
+    value["candidate_path"] = json!(path);
+    value["proof"] = json!(written.as_ref().and_then(|written| written.proof.as_ref().ok()));
+    if let Some(failure) = failure {
+        value["ok"] = json!(false);
+        value["blocked_reason"] = json!(failure);
+    }
+    let decided = Kept::of(&companion.queue()?)?.decided;
+    let mut lines = text(&plan, &source, &decided);
+    lines.extend(sides(&plan, &source)?);
+    if let Some(path) = path {
+        lines.push(format!("candidate      {path}, proved"));
+    } else if let Some(failure) = failure {
+        lines.push(format!("BLOCKED        {failure}; the candidate was removed"));
+    } else if plan.is_hard_blocked() {
+        lines.push("no candidate can be written before that is decided".to_owned());
+    }
+    output.print(&value, || lines.join("\n"))?;
+    Ok(if failure.is_some() { ExitCode::from(ErrorKind::Refused.exit_code()) } else { code(&plan) })
+}
+
+/// Stores what a human decides about things that this plan names. The runner looks again at the end of the next turn.
+fn decide(companion: &Companion, plan: &Plan, words: &[Word]) -> Result<(), CliError> {
+    let mut queue = companion.queue()?;
+    let changes = Kept::of(&queue)?.decided.changes(words, plan)?;
+    let now = companion.clock.now();
+    queue.change::<Decided>(Setting::Decided, |decided| {
+        decided.apply(&changes, "a human at the command line", now);
+    })?;
+    // What was told to be impossible may be possible now.
+    queue.clear(Setting::Told)?;
+    doorbell::ring(&companion.config.state_dir);
+    Ok(())
 }
 
 fn code(plan: &Plan) -> ExitCode {
@@ -88,7 +129,8 @@ fn item_text(item: &Shown) -> String {
 /// What the command shows of the pointer's session.
 pub fn shown(companion: &Companion) -> Result<String, CliError> {
     let source = find_source(companion, None)?;
-    Ok(text(&make(companion, Some(&source), None)?, &source, None))
+    let decided = Kept::of(&companion.queue()?)?.decided;
+    Ok(text(&make(companion, Some(&source), None)?, &source, &decided).join("\n"))
 }
 
 /// The plan's JSON, without a candidate.
@@ -97,6 +139,7 @@ pub fn describe(companion: &Companion, plan: &Plan, source: &Path) -> Result<Val
     let mut value = plan.to_json(source, &to_json(companion, &queue, source, &plan.ledger)?);
     value["schema"] = json!(1);
     value["candidate_path"] = Value::Null;
+    value["decisions"] = Kept::of(&queue)?.decided.to_json();
     Ok(value)
 }
 
@@ -112,6 +155,7 @@ pub fn make(
     };
     let config = &companion.config;
     let queue = companion.queue()?;
+    let kept = Kept::of(&queue)?;
     let named = source.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
     Ok(rebuild::plan(&PlanInput {
         source: &source,
@@ -119,19 +163,37 @@ pub fn make(
         source_session: named.unwrap_or_else(|| SessionId::from_uuid(uuid::Uuid::nil())),
         new_session: SessionId::generate(),
         operation: None,
-        settings: &rebuild_settings(config, queue.get(Setting::Measured)?.unwrap_or_default()),
-        rules: &extract_rules(config),
+        settings: &rebuild_settings(config, &kept),
+        rules: &extract_rules(config, &kept.decided),
         own: &facts::own_rows(&queue)?,
         accept_damage,
     })?)
 }
 
-fn write(plan: &Plan, source: &Path, path: &Path) -> Result<String, CliError> {
-    rebuild::write_candidate(plan, source, path)?;
-    Ok(path.display().to_string())
+/// A candidate that was written, and what the proof says of it.
+struct Written {
+    path: String,
+    proof: Result<Proof, String>,
 }
 
-fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
+/// Writes a candidate and proves it; one that cannot be proved is not left behind.
+fn write(companion: &Companion, plan: &Plan, source: &Path, path: &Path) -> Result<Written, CliError> {
+    let file = rebuild::write_candidate(&companion.disk, plan, source, path)?;
+    let evidence = match companion.pointer.read()?.session() {
+        Some(session) if session == plan.source_session => {
+            facts::evidence(&companion.queue()?, &companion.store()?, session)?
+        }
+        _ => Evidence::default(),
+    };
+    let input = ProofInput { plan, source, candidate: path, candidate_file: &file, evidence: &evidence };
+    let proof = rebuild::prove(&input).map_err(|failure| kael_core::error_chain(&failure));
+    if proof.is_err() {
+        std::fs::remove_file(path)?;
+    }
+    Ok(Written { path: path.display().to_string(), proof })
+}
+
+fn text(plan: &Plan, source: &Path, decided: &Decided) -> Vec<String> {
     let stats = &plan.stats;
     let mut lines = vec![
         format!("plan for {}", source.display()),
@@ -201,13 +263,49 @@ fn text(plan: &Plan, source: &Path, written: Option<&str>) -> String {
     }
     for blocked in &plan.blocked {
         lines.push(format!("BLOCKED        {}", blocked.message));
-    }
-    match written {
-        Some(path) => lines.push(format!("candidate      {path}")),
-        None if plan.is_hard_blocked() => {
-            lines.push("no candidate can be written before that is decided".to_owned());
+        if let Some(key) = &blocked.key {
+            let words = blocked.answers.iter().map(|answer| format!("--decide '{key}={}'", answer.name()));
+            lines.push(format!("to decide      kael-runner plan {}", words.collect::<Vec<_>>().join(" or ")));
         }
-        None => {}
     }
-    lines.join("\n")
+    lines.extend(decided.lines().map(|line| format!("decided        {line}")));
+    lines
+}
+
+/// How much of each side of a fork is shown.
+const SIDE_ITEMS: usize = 3;
+
+/// Both sides of each fork that nobody decided about: how the branch begins, and how the conversation goes on there.
+fn sides(plan: &Plan, source: &Path) -> Result<Vec<String>, CliError> {
+    let mut lines = Vec::new();
+    for branch in plan.off_chain.iter().filter(|branch| branch.fate == Fate::Undecided) {
+        lines.push(format!("on the branch  {}", branch.key));
+        lines.extend(beginning(plan, source, Show::OffChain, |item| branch.lines.contains(&item.line))?);
+        lines.push("instead of it".to_owned());
+        lines.extend(beginning(plan, source, Show::Carried, |item| item.line > branch.leaves_at_line)?);
+    }
+    Ok(lines)
+}
+
+fn beginning(
+    plan: &Plan,
+    source: &Path,
+    what: Show,
+    fits: impl Fn(&Shown) -> bool,
+) -> Result<Vec<String>, CliError> {
+    let mut lines = Vec::new();
+    rebuild::show(plan, source, what, &mut |item| {
+        if fits(&item) {
+            let who = if item.who == Some(Role::Assistant) { "assistant" } else { "human" };
+            let mut words: String = item.text.split_whitespace().collect::<Vec<_>>().join(" ");
+            if let Some((end, _)) = words.char_indices().nth(72) {
+                words.truncate(end);
+                words.push('…');
+            }
+            words.retain(|c| !c.is_control());
+            lines.push(format!("  line {:<6} {who}: {words}", item.line));
+        }
+        lines.len() < SIDE_ITEMS
+    })?;
+    Ok(lines)
 }

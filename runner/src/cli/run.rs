@@ -10,6 +10,7 @@ use kael_core::config::Activation;
 
 use crate::attach::Client;
 use crate::chat::{self, Host};
+use crate::claude::adopted;
 use crate::companion::Companion;
 use crate::supervisor::{Event, Supervisor};
 
@@ -44,6 +45,10 @@ pub fn run(companion: Companion, args: &args::Run) -> Result<(), CliError> {
                 config.claude_workdir.display()
             ),
         ));
+    }
+    // Without it, what a tool leaves behind cannot always be found again; everything else works.
+    if let Err(error) = adopted::become_reaper() {
+        tracing::warn!("processes that tools leave behind may stay: {error}");
     }
     // Who waits for the end of the work is a script, also at a terminal.
     let chatting = chat::has_terminal() && !args.until_idle;

@@ -73,12 +73,14 @@ pub fn run(options: &Options) -> Result<ExitCode, CliError> {
     choose_file(&mut ask, &config_path)?;
 
     make_folder(&workdir)?;
-    let text = template::configuration(&workdir, &command, config_dir.as_deref());
-    let companion = write(&config_path, &text)?;
+    let (text, companion) = describe_companion(&config_path, &workdir, &command, config_dir.as_deref())?;
+    write(&config_path, &text)?;
     let state = &companion.config.state_dir;
     let before = if state.is_dir() { "  (there already: its queue and pointer go on)" } else { "" };
     fact("state", &format!("{}{before}", state.display()));
     fact("written", &config_path.display().to_string());
+    // From now on the state folder is this companion's.
+    companion.queue()?;
     println!();
     let healthy =
         crate::cli::doctor::run(&companion, &crate::cli::args::Doctor::default(), &Output { json: false })?;
@@ -124,7 +126,8 @@ fn shown_config(path: &Path) -> String {
     }
 }
 
-fn standard_config() -> Option<PathBuf> {
+/// Where a configuration stands that needs no `--config`.
+pub(crate) fn standard_config() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(folder.join("kael-runner/config.toml"))
@@ -307,8 +310,34 @@ fn make_folder(folder: &Path) -> Result<(), CliError> {
     })
 }
 
-/// Writes the configuration, after making sure that it is one.
-fn write(path: &Path, text: &str) -> Result<Companion, CliError> {
+/// The text of the configuration and the companion it describes, whose state folder no other companion has.
+fn describe_companion(
+    path: &Path,
+    workdir: &Path,
+    command: &[String],
+    config_dir: Option<&str>,
+) -> Result<(String, Companion), CliError> {
+    let text = template::configuration(workdir, command, config_dir, None);
+    let companion = parse(path, &text)?;
+    if !companion.is_taken() {
+        return Ok((text, companion));
+    }
+    let usual = companion.config.state_dir.as_os_str();
+    for number in 2_u32.. {
+        let mut dir = usual.to_owned();
+        dir.push(format!("-{number}"));
+        let text = template::configuration(workdir, command, config_dir, Some(Path::new(&dir)));
+        let companion = parse(path, &text)?;
+        if !companion.is_taken() {
+            return Ok((text, companion));
+        }
+    }
+    Err(CliError::failed(
+        "every state folder is taken: write a configuration by hand and name one with state_dir",
+    ))
+}
+
+fn parse(path: &Path, text: &str) -> Result<Companion, CliError> {
     let lookup = Lookup {
         explicit: Some(path.to_owned()),
         env: &|name| std::env::var_os(name),
@@ -321,6 +350,11 @@ fn write(path: &Path, text: &str) -> Result<Companion, CliError> {
         .into_iter()
         .next()
         .ok_or_else(|| CliError::failed("the configuration to be written describes no companion"))?;
+    Ok(Companion::new(config))
+}
+
+/// Writes the configuration; one that was there is kept beside it.
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
     let disk = Disk::real();
     if let Some(folder) = path.parent() {
         disk.private_dir(folder)?;
@@ -328,6 +362,5 @@ fn write(path: &Path, text: &str) -> Result<Companion, CliError> {
     if path.exists() {
         std::fs::rename(path, kept(path))?;
     }
-    disk.create_new(path, text.as_bytes())?;
-    Ok(Companion::new(config))
+    Ok(disk.create_new(path, text.as_bytes())?)
 }

@@ -5,9 +5,14 @@ use std::path::Path;
 /// The example that is in the repository, and checked there.
 const EXAMPLE: &str = include_str!("../../../examples/pointer.toml");
 
-/// The text for a companion.
+/// The text for a companion. `state_dir` is written only where the default will not do.
 #[must_use]
-pub fn configuration(workdir: &Path, command: &[String], config_dir: Option<&str>) -> String {
+pub fn configuration(
+    workdir: &Path,
+    command: &[String],
+    config_dir: Option<&str>,
+    state_dir: Option<&Path>,
+) -> String {
     let mut text = String::from("# Written by `kael-runner init`.\n");
     for line in EXAMPLE.lines().skip_while(|line| line.starts_with('#')) {
         let comment =
@@ -20,7 +25,18 @@ pub fn configuration(workdir: &Path, command: &[String], config_dir: Option<&str
         } else if line.starts_with("#state_dir") || line.starts_with("#project_dir") {
             // The example's paths are made up.
         } else if line.starts_with("# Where things are.") {
-            text.push_str("# state_dir and project_dir are worked out; `kael-runner doctor` shows them.\n");
+            match state_dir {
+                Some(dir) => {
+                    let dir = quoted(&dir.display().to_string());
+                    text.push_str(
+                        "# The usual folder belongs to a companion in another folder of this name.\n",
+                    );
+                    text.push_str(&format!("state_dir = {dir}\n"));
+                }
+                None => text.push_str(
+                    "# state_dir and project_dir are worked out; `kael-runner doctor` shows them.\n",
+                ),
+            }
         } else {
             text.push_str(line);
             text.push('\n');
@@ -49,7 +65,7 @@ mod tests {
             ["claude", "--resume", "{session_id}", "--append-system-prompt", "be \"kind\"\n# 好"]
                 .map(str::to_owned)
                 .into();
-        let text = configuration(work, &command, Some("/home/me/.other"));
+        let text = configuration(work, &command, Some("/home/me/.other"), Some(Path::new("/s/风筝-2")));
         let lookup = Lookup {
             explicit: None,
             env: &|name| (name == "HOME").then(|| "/home/me".into()),
@@ -59,6 +75,7 @@ mod tests {
         let config = config::parse(&text, Path::new("/c/config.toml"), &lookup).unwrap().remove(0);
         assert_eq!(config.activation, Activation::Pointer);
         assert_eq!(config.claude_workdir, work);
+        assert_eq!(config.state_dir, Path::new("/s/风筝-2"));
         assert_eq!(config.resume_command, command);
         assert_eq!(config.claude.env["CLAUDE_CONFIG_DIR"], "/home/me/.other");
         assert!(config.project_dir.starts_with("/home/me/.other/projects"), "{:?}", config.project_dir);

@@ -13,9 +13,12 @@ use uuid::Uuid;
 
 use crate::cli::error::CliError;
 use crate::envelope::{self, Sender};
+use crate::kept::Copy;
 use crate::queue::{Invocation, Message, MessageState, Route, Setting, Turn};
 use crate::versions::{self, OpenCall};
 
+use super::footing::Ground;
+use super::repair::Mended;
 use super::{Keeper, Settled};
 
 /// What to do about the open turn.
@@ -55,23 +58,8 @@ impl Keeper {
         if waiting.is_empty() {
             return Ok(None);
         }
-        let blocks: Vec<_> = waiting
-            .iter()
-            .map(|message| {
-                if is_bare(message) {
-                    return json!({ "type": "text", "text": message.words });
-                }
-                let sender = Sender {
-                    source: &message.front,
-                    user: &message.sender,
-                    message_id: &message.key,
-                    at: message.at,
-                };
-                json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
-            })
-            .collect();
         let members: Vec<i64> = waiting.iter().map(|message| message.id).collect();
-        let content = serde_json::Value::Array(blocks).to_string();
+        let content = content_of(&waiting).to_string();
         Ok(self.queue.form_turn(&members, &content, self.companion.clock.now())?)
     }
 
@@ -84,7 +72,7 @@ impl Keeper {
         let past = self.queue.invocations_of(turn.id)?;
         // A note's receipt is that of the message it goes on with.
         let (Some(last), Some(sent)) = (past.last(), past.iter().rev().find(|run| !run.note)) else {
-            return self.send(turn, target, None);
+            return self.send_on_firm_ground(turn, target, None);
         };
         let receipt = self.read_receipt(sent)?;
         if receipt.after == After::Answered {
@@ -98,7 +86,9 @@ impl Keeper {
             }
             Target::Existing(_) | Target::New(_) => (sent.session, receipt, sent.from_offset),
         };
-        let version = self.version.as_deref();
+        let version = self.version.clone();
+        let version = version.as_deref();
+        let measured = versions::may_be_cut(version);
         let go_on = |at: String, text: String| (Route::ResumeAt(at), text);
         let (route, note) = match &receipt.after {
             After::Answered => {
@@ -108,8 +98,17 @@ impl Keeper {
                 let row = Some(sent.row_uuid.clone());
                 return match target {
                     Target::New(_) => self.send_in_fresh_session(turn, row),
-                    Target::Existing(_) => self.send(turn, Target::Existing(session), row),
+                    Target::Existing(_) => self.send_on_firm_ground(
+                        turn,
+                        Target::Existing(session),
+                        row.map(|row| (row, &*past)),
+                    ),
                 };
+            }
+            After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly
+                if !measured && receipt.last_assistant_before.is_some() =>
+            {
+                return self.mend(turn, session, sent, &receipt, "");
             }
             After::Nothing => return self.take_up(turn, session, sent, from_offset),
             After::ApiErrorOnly { .. } | After::Interrupted | After::AnsweredPartly => {
@@ -122,28 +121,32 @@ impl Keeper {
                     None => self.send_in_fresh_session(turn, Some(row)),
                 };
             }
-            After::ToolsFinished { .. } | After::ToolOpen { .. } if !versions::may_be_cut(version) => {
-                return Ok(Next::Hold(stuck(
-                    turn,
-                    session,
-                    &receipt,
-                    "this version of the CLI was not measured",
-                )));
+            // Closed by a repair: a note begins the next turn, and the model has everything before it.
+            After::ToolsFinished { .. } if receipt.closed => (Route::Send, notes::repaired()),
+            After::ToolsFinished { .. } if !measured => {
+                return self.mend(turn, session, sent, &receipt, "");
             }
             After::ToolsFinished { last_result_row } => {
-                go_on(last_result_row.clone(), notes::tools_finished())
+                go_on(behind(&receipt, last_result_row, version), notes::tools_finished())
             }
             After::ToolOpen { row, tool, last_result_row } => {
                 match self.companion.config.runner.interrupted_tool {
                     InterruptedTool::Note => {}
-                    InterruptedTool::Rerun => return self.take_up(turn, session, sent, from_offset),
+                    InterruptedTool::Rerun if measured => {
+                        return self.take_up(turn, session, sent, from_offset);
+                    }
+                    // What an unmeasured version would do is not known.
+                    InterruptedTool::Rerun => {}
                     InterruptedTool::Ask => {
                         return Ok(Next::Hold(stuck(turn, session, &receipt, "interrupted_tool = \"ask\"")));
                     }
                 }
                 tracing::warn!(turn = turn.id, %tool, "the process ended while a tool ran: the model is told to check");
+                if !measured {
+                    return self.mend(turn, session, sent, &receipt, &notes::tool_unknown(tool));
+                }
                 let at = match (last_result_row, versions::open_call(version)) {
-                    (Some(result), _) => result.clone(),
+                    (Some(result), _) => behind(&receipt, result, version),
                     (None, OpenCall::AtCall) => row.clone(),
                     (None, OpenCall::AtMessage) => sent.row_uuid.clone(),
                 };
@@ -155,6 +158,32 @@ impl Keeper {
         let mut invocation = self.invocation_with(turn, session, route, row, &content)?;
         invocation.note = true;
         Ok(Next::Run(Box::new(invocation)))
+    }
+
+    /// A version without a measured way: the turn goes on in a repaired copy of the session.
+    fn mend(
+        &mut self,
+        turn: &Turn,
+        session: SessionId,
+        sent: &Invocation,
+        receipt: &Receipt,
+        unknown_result: &str,
+    ) -> Result<Next, CliError> {
+        // After the session was changed by somebody, what stands where is not known well enough to cut.
+        if session != sent.session {
+            return Ok(Next::Hold(stuck(turn, session, receipt, "somebody set the pointer meanwhile")));
+        }
+        match self.repair(turn, sent, receipt, unknown_result)? {
+            Mended::Done => self.next_attempt(turn),
+            Mended::No(why) => Ok(Next::Hold(stuck(
+                turn,
+                session,
+                receipt,
+                &format!(
+                    "this version of the CLI was not measured, and its session could not be repaired: {why}"
+                ),
+            ))),
+        }
     }
 
     /// The CLI takes the interrupted turn up again, under the row that is there.
@@ -185,6 +214,10 @@ impl Keeper {
         match pointer {
             PointerValue::Session(session) => {
                 let transcript = self.companion.transcript(session);
+                // A CLI that finds less than was said goes on without the rest, and says nothing.
+                if let Some(trouble) = Copy::of(&self.companion, session).trouble()? {
+                    return Ok(Err(format!("{trouble}. Then run `kael-runner retry`")));
+                }
                 if transcript.is_file() {
                     return Ok(Ok(Target::Existing(session)));
                 }
@@ -241,6 +274,30 @@ impl Keeper {
         let begun = NewSession { session: SessionId::generate(), expected };
         self.queue.set(Setting::NewSession, &begun)?;
         Ok(begun.session)
+    }
+
+    /// Sends to the end of a session that stands on its history, else in front of what does not. `before`: the uuid the
+    /// message had, and its attempts.
+    fn send_on_firm_ground(
+        &mut self,
+        turn: &Turn,
+        target: Target,
+        before: Option<(String, &[Invocation])>,
+    ) -> Result<Next, CliError> {
+        let ground = match target {
+            Target::Existing(session) => self.ground(session)?,
+            Target::New(_) => Ground::End,
+        };
+        match (ground, target) {
+            (Ground::Nowhere(why), _) => Ok(Next::Hold(why)),
+            (Ground::At(at), Target::Existing(session)) => {
+                // Rows that hang on the old uuid would hang on the message.
+                let attempts = before.map_or(1, |(_, past)| distinct_rows(past));
+                let row = row_uuid(self, turn, attempts)?;
+                Ok(Next::Run(Box::new(self.invocation(turn, session, Route::ResumeAt(at), row)?)))
+            }
+            (Ground::End | Ground::At(_), _) => self.send(turn, target, before.map(|(row, _)| row)),
+        }
     }
 
     fn send(&mut self, turn: &Turn, target: Target, row: Option<String>) -> Result<Next, CliError> {
@@ -338,9 +395,33 @@ impl Keeper {
     }
 }
 
+/// The content blocks of a user message that carries these, one a message.
+pub(super) fn content_of(messages: &[Message]) -> serde_json::Value {
+    let block = |message: &Message| {
+        if is_bare(message) {
+            return json!({ "type": "text", "text": message.words });
+        }
+        let sender = Sender {
+            source: &message.front,
+            user: &message.sender,
+            message_id: &message.key,
+            at: message.at,
+        };
+        json!({ "type": "text", "text": envelope::wrap(sender, &message.words) })
+    };
+    messages.iter().map(block).collect()
+}
+
 /// What the owner typed at the terminal goes as it is, unless the CLI could take it for a command.
 fn is_bare(message: &Message) -> bool {
     message.front == crate::attach::FRONT && !message.words.trim_start().starts_with('/')
+}
+
+/// Where a turn goes on behind its last result. A message that was taken into it there stays in front of the model where
+/// that is possible: 2.1.332 sends it along with the result in any case.
+fn behind(receipt: &Receipt, last_result_row: &str, version: Option<&str>) -> String {
+    let absorbed = receipt.absorbed_row.as_ref().filter(|_| versions::goes_on_at_attachment(version));
+    absorbed.map_or(last_result_row, String::as_str).to_owned()
 }
 
 fn distinct_rows(past: &[Invocation]) -> usize {
@@ -381,6 +462,13 @@ mod notes {
         format!(
             "{NOTE_PREFIX} The process ended after the tools above had finished and before you could answer. Their results \
              stand; do not run them again. Go on from here and answer."
+        )
+    }
+
+    pub(super) fn repaired() -> String {
+        format!(
+            "{NOTE_PREFIX} The process ended before you could answer the last message. What its tools did stands above; do \
+             not run again what has a result, and check first where it says that the outcome is unknown. Go on and answer."
         )
     }
 

@@ -36,7 +36,7 @@ impl Keeper {
         };
         if policy == Emergency::Auto {
             let before = self.current_session()?;
-            let line = match self.confirm(operation.id, "emergency = \"auto\"", None) {
+            let line = match self.confirm(operation.id, "emergency = \"auto\"", None, false) {
                 Ok(_) => self.operate(operation.id)?,
                 Err(error) => error.message,
             };

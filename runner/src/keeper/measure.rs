@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use kael_core::config::{Activation, RebuildPolicy};
+use kael_core::estimate::{Calibration, Pair};
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::ledger::{self, LedgerReport, LedgerState};
 use kael_core::operation::{Consent, OpState, Operation};
@@ -17,7 +18,7 @@ use crate::claude::process::Ended;
 use crate::cli::error::CliError;
 use crate::facts;
 use crate::queue::{HeldUntil, Queue, Setting};
-use crate::settings::{Measured, budgets, extract_rules};
+use crate::settings::{self, Measured, budgets, extract_rules};
 use crate::versions;
 
 use super::Keeper;
@@ -70,6 +71,7 @@ impl Keeper {
         if let Some(line) = self.watch_first_turn(session, receipt)? {
             told.push(line);
         }
+        told.extend(self.watch_footing()?);
         told.extend(self.measure_and_consider(session)?);
         Ok(told)
     }
@@ -107,7 +109,7 @@ impl Keeper {
         let kept: Option<Kept> = self.queue.get(Setting::Ledger)?;
         let resume = kept.filter(|kept| kept.session == session).map(|kept| kept.state);
         let own = facts::own_rows(&self.queue)?;
-        let rules = extract_rules(&self.companion.config);
+        let rules = extract_rules(&self.companion.config, &settings::Kept::of(&self.queue)?.decided);
         let report = ledger::measure(&self.companion.transcript(session), &rules, &own, resume.as_ref())?;
         self.queue.set(Setting::Ledger, &Kept { session, state: report.state.clone() })?;
         Ok(report)
@@ -180,7 +182,7 @@ impl Keeper {
     fn confirm_by_policy(&mut self, id: OperationId) -> Result<Operation, CliError> {
         let by = "rebuild = \"auto\"";
         if self.companion.config.activation == Activation::Pointer {
-            return self.confirm(id, by, None);
+            return self.confirm(id, by, None, false);
         }
         let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
         Ok(self.store.lock()?.agree(id, yes, self.now())?)
@@ -242,6 +244,9 @@ impl Keeper {
         let root = verification["root"].as_str().map(str::to_owned);
         let estimated = verification["estimated_tokens"].as_u64().unwrap_or(0);
         let measured = receipt.first_usage.map(|usage| usage.input());
+        if let Some(measured) = measured {
+            self.keep_pairs(&verification, measured)?;
+        }
         let whole = receipt.chain_root(&self.companion.transcript(session))? == root;
         let plausible = match measured {
             Some(measured) if estimated > 0 => measured * 2 >= estimated && measured <= estimated * 2,
@@ -275,7 +280,33 @@ impl Keeper {
         ))?;
         Ok(Some(what))
     }
+
+    /// Keeps what the conversation before showed about its texts, and what all of them took now: the next plan's
+    /// estimates are corrected by it.
+    fn keep_pairs(&mut self, verification: &serde_json::Value, measured: u64) -> Result<(), CliError> {
+        let part = |name: &str| verification[name].as_u64().unwrap_or(0);
+        let more: Vec<Pair> = serde_json::from_value(verification["pairs"].clone()).unwrap_or_default();
+        let calibration: Calibration =
+            serde_json::from_value(verification["calibration"].clone()).unwrap_or_default();
+        // As it would have been estimated without a correction.
+        let estimated = part("speech_tokens").saturating_mul(1000) / u64::from(calibration.per_mille.max(1));
+        let overhead = part("overhead_tokens");
+        self.queue.change::<Vec<Pair>>(Setting::Pairs, |pairs| {
+            pairs.extend(more);
+            // Without an overhead of its own to take off, the figure says nothing about texts.
+            if overhead > 0 && estimated >= WHOLE_TALK {
+                pairs.push(Pair { estimated, measured: measured.saturating_sub(overhead) });
+            }
+            pairs.drain(..pairs.len().saturating_sub(KEPT_PAIRS));
+        })?;
+        Ok(())
+    }
 }
+
+/// From this size on the first message after a switch is small beside the whole talk.
+const WHOLE_TALK: u64 = 2000;
+/// How many pairs are kept.
+const KEPT_PAIRS: usize = 64;
 
 /// A plan's figures in three lines, for the human who must say yes.
 #[must_use]

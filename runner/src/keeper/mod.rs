@@ -4,16 +4,20 @@
 //!
 //! Synchronous: the supervisor adds the waiting.
 
+mod additions;
 mod attempt;
 mod dead;
 mod emergency;
+mod footing;
 mod foreign;
 mod limits;
 mod measure;
 mod operations;
 mod outcome;
 mod perform;
+mod repair;
 mod settle;
+mod tidy;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -29,9 +33,11 @@ use crate::supervisor::View;
 
 pub use attempt::Next;
 pub use measure::{baseline, figures};
+pub(crate) use operations::{gone_on, register_carry_back};
 pub use operations::{outcome_line, question_line};
 pub use outcome::Kind;
 pub use settle::Settled;
+pub use tidy::report_json;
 
 /// A companion under our lock.
 pub struct Keeper {

@@ -1,11 +1,13 @@
 //! Operations, as the lock holder runs them: consent, the worker, recovery.
 
+use std::time::{Duration, Instant};
+
 use kael_core::clock::Timestamp;
 use kael_core::config;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{
     self, Consent, ConsentVerdict, Kind, NewOperation, OpEvent, OpState, Operation, Requested, Status,
-    Worker, WorkerError,
+    StoreError, StoreGuard, Worker, WorkerError,
 };
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
@@ -14,8 +16,9 @@ use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
 use crate::cli::error::{CliError, ErrorKind};
+use crate::companion::Companion;
 use crate::facts;
-use crate::settings::{extract_rules, rebuild_settings};
+use crate::settings::{Kept, extract_rules, rebuild_settings};
 use crate::setup;
 
 use super::Keeper;
@@ -53,7 +56,7 @@ impl Keeper {
         self.asked = asking;
         let id = operation.id;
         let mut lines = vec![question_line(&operation)];
-        if operation.status() == Status::Pending {
+        if operation.status() == Status::Pending && operation.kind != Kind::Return {
             match self.plan_now(Some(id)) {
                 Ok(plan) => {
                     lines.extend(super::figures(&plan));
@@ -90,14 +93,14 @@ impl Keeper {
             new_session: SessionId::generate(),
             operation,
             settings: &self.rebuild_settings()?,
-            rules: &extract_rules(config),
+            rules: &extract_rules(config, &Kept::of(&self.queue)?.decided),
             own: &facts::own_rows(&self.queue)?,
             accept_damage: None,
         })?)
     }
 
     fn rebuild_settings(&self) -> Result<RebuildSettings, CliError> {
-        let mut settings = rebuild_settings(&self.companion.config, self.queue_measured()?);
+        let mut settings = rebuild_settings(&self.companion.config, &Kept::of(&self.queue)?);
         if self.mends_open_turn()? {
             // What frees little is worth it when nothing else lets the conversation go on.
             settings.min_gain_percent = 0;
@@ -132,11 +135,21 @@ impl Keeper {
     }
 
     /// Records a yes to the plan as it is now, or to a rollback that waits for one. `shown`: the digest of the plan that
-    /// the human saw, if one was shown.
-    pub fn confirm(&mut self, id: OperationId, by: &str, shown: Option<&str>) -> Result<Operation, CliError> {
+    /// the human saw, if one was shown. `in_spite`: a human who was shown what speaks against it.
+    pub fn confirm(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+        in_spite: bool,
+    ) -> Result<Operation, CliError> {
         let lifetime = self.companion.config.runner.ask_expires;
         let operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
+            let yes = Consent::without_plan(by, self.now(), lifetime);
+            return Ok(self.store.lock()?.agree(id, yes, self.now())?);
+        }
+        if operation.kind == Kind::Return {
             let yes = Consent::without_plan(by, self.now(), lifetime);
             return Ok(self.store.lock()?.agree(id, yes, self.now())?);
         }
@@ -151,11 +164,19 @@ impl Keeper {
                 "the conversation has gone on since the plan was shown: look at the present one and confirm again",
             ));
         }
-        Ok(self.store.lock()?.confirm(id, &digest, by, self.now(), lifetime)?)
+        let yes = Consent::new(&digest, by, self.now(), lifetime);
+        let yes = if in_spite { yes.in_spite() } else { yes };
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// Runs a confirmed operation to its end and says in one line what came of it.
     pub fn operate(&mut self, id: OperationId) -> Result<String, CliError> {
+        let line = self.carry_out(id)?;
+        self.tidy();
+        Ok(line)
+    }
+
+    fn carry_out(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if operation.status() == Status::RollbackPending {
             return self.operate_rollback(&operation);
@@ -209,8 +230,13 @@ impl Keeper {
 
     /// Makes the proved candidate current.
     pub fn activate(&mut self, id: OperationId) -> Result<Operation, CliError> {
-        let mut operation = self.store.load(id)?;
         self.refuse_over_open_turn()?;
+        self.activate_proved(id)
+    }
+
+    /// The same where it is known that the open turn loses nothing by it.
+    pub(super) fn activate_proved(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let mut operation = self.store.load(id)?;
         let switched =
             self.holding(id, |keeper| keeper.with_worker(|worker| Ok(worker.activate(&mut operation))))?;
         match switched {
@@ -250,6 +276,23 @@ impl Keeper {
         self.finish_rollback(operation)
     }
 
+    /// Goes back to the session before the newest rebuild and takes along what has been said since: an operation of its
+    /// own, begun and ended here. Where nothing has been said since, plainly.
+    pub fn carry_back(&mut self, id: OperationId, by: &str) -> Result<Operation, CliError> {
+        if !gone_on(&self.companion, &self.store.load(id)?) {
+            return self.roll_back(id, by);
+        }
+        self.refuse_over_open_turn()?;
+        let reason = format!("the way back with what has been said since is asked for by {by}");
+        let guard = self.store.lock()?;
+        let operation = register_carry_back(&guard, id, &reason, by, self.now())?;
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        guard.agree(operation.id, yes, self.now())?;
+        drop(guard);
+        self.operate(operation.id)?;
+        Ok(self.store.load(operation.id)?)
+    }
+
     fn finish_rollback(&mut self, mut operation: Operation) -> Result<Operation, CliError> {
         self.refuse_over_open_turn()?;
         self.with_worker(|worker| Ok(worker.roll_back(&mut operation)?))?;
@@ -272,6 +315,7 @@ impl Keeper {
             return busy("is running");
         }
         match past.last().map(|last| self.read_receipt(last)).transpose()?.map(|receipt| receipt.after) {
+            _ if self.holds_additions(turn.id)? => busy("has taken in what was said meanwhile"),
             None | Some(After::Absent | After::Nothing | After::ApiErrorOnly { .. } | After::Interrupted) => {
                 Ok(())
             }
@@ -297,7 +341,10 @@ impl Keeper {
         result
     }
 
-    fn with_worker<T>(&self, work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    pub(super) fn with_worker<T>(
+        &self,
+        work: impl FnOnce(&Worker<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let companion = &self.companion;
         let config = &companion.config;
         let own = facts::own_rows(&self.queue)?;
@@ -311,6 +358,7 @@ impl Keeper {
         let its_own = process.as_ref().and_then(|process| process.claude().ok().flatten());
         let live = LiveOn { project_dir: &config.project_dir, but: its_own.map(|claude| claude.pid) };
         let settings = self.rebuild_settings()?;
+        let rules = extract_rules(config, &Kept::of(&self.queue)?.decided);
         let guard = self.store.lock()?;
         work(&Worker {
             guard: &guard,
@@ -320,7 +368,7 @@ impl Keeper {
             project_dir: &config.project_dir,
             resume_command: &config.resume_command,
             settings: &settings,
-            rules: &extract_rules(config),
+            rules: &rules,
             own: &own,
             evidence: &evidence,
             live: &live,
@@ -376,6 +424,11 @@ impl Keeper {
             told.push(format!("operation {id}: {line}"));
         }
         for id in redo {
+            if self.store.load(id)?.kind == Kind::Repair
+                && self.store.load(id)?.status() != Status::RollbackScheduled
+            {
+                continue;
+            }
             // Whether it may go on is decided by its consent; without the work it would stay active for ever.
             let line = match self.store.load(id)?.status() {
                 Status::RollbackScheduled => outcome_line(&self.finish_rollback(self.store.load(id)?)?),
@@ -383,6 +436,7 @@ impl Keeper {
             };
             told.push(format!("operation {id}: {line}"));
         }
+        self.end_broken_repairs()?;
         Ok(told)
     }
 
@@ -417,6 +471,34 @@ impl Keeper {
     }
 }
 
+/// Whether something was said in the session that an operation made current.
+pub(crate) fn gone_on(companion: &Companion, operation: &Operation) -> bool {
+    let Some(made) = operation.state().candidate() else { return false };
+    let placed = companion.transcript(made.session);
+    !kael_core::disk::digest(&placed).is_ok_and(|found| found.sha256 == made.sha256)
+}
+
+/// Notes the wish to go back from the newest switch with what has been said since. It waits for a yes.
+pub(crate) fn register_carry_back(
+    guard: &StoreGuard,
+    id: OperationId,
+    reason: &str,
+    by: &str,
+    at: Timestamp,
+) -> Result<Operation, StoreError> {
+    let newest = guard.newest_activated()?.map(|operation| operation.id);
+    if newest != Some(id) {
+        return Err(StoreError::NotNewest { id, newest });
+    }
+    let wish = NewOperation {
+        kind: Kind::Return,
+        reason: reason.into(),
+        requested_by: by.to_owned(),
+        by_policy: false,
+    };
+    Ok(guard.request(wish, at)?.into_operation())
+}
+
 /// Foreign live processes, by the CLI's own notes.
 struct LiveOn<'a> {
     project_dir: &'a std::path::Path,
@@ -425,7 +507,14 @@ struct LiveOn<'a> {
 
 impl LiveProcesses for LiveOn<'_> {
     fn holder(&self, session: SessionId) -> Option<String> {
-        let pids = live::processes_on(session, self.project_dir, self.but.as_slice());
+        let look = || live::processes_on(session, self.project_dir, self.but.as_slice());
+        let mut pids = look();
+        // One that is being killed is there for a moment longer.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !pids.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            pids = look();
+        }
         (!pids.is_empty()).then(|| {
             let list: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("a claude process ({})", list.join(", "))
@@ -440,6 +529,11 @@ pub fn question_line(operation: &Operation) -> String {
     if operation.status() == Status::RollbackPending {
         return format!("the session before the last rebuild is wanted back{reason}");
     }
+    if operation.kind == Kind::Return {
+        return format!(
+            "the session before the last rebuild is wanted back, with what has been said since{reason}"
+        );
+    }
     format!("a rebuild is asked for by {}{reason}", operation.requested_by)
 }
 
@@ -447,7 +541,17 @@ pub fn question_line(operation: &Operation) -> String {
 #[must_use]
 pub fn outcome_line(operation: &Operation) -> String {
     match operation.state() {
+        OpState::Activated(activation) if operation.kind == Kind::Return => format!(
+            "the session before the rebuild is back, with what has been said since: proved; the next turn resumes {}",
+            activation.candidate.session
+        ),
         OpState::Activated(activation) => {
+            if operation.kind == Kind::Repair {
+                return format!(
+                    "the session was repaired: every row kept but a failed tail; the next turn resumes {}",
+                    activation.candidate.session
+                );
+            }
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(
                 "the session was rebuilt: {} turns carried, proved; {} {}",

@@ -34,16 +34,16 @@ impl Keeper {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
                 if arguments["confirmed"] == true && self.is_elsewhere() {
                     // No runner takes it up before the next turn, and after that one the plan would be another.
-                    return self.agree_and_operate(operation.id, text("by"), None);
+                    return self.agree_and_operate(operation.id, text("by"), None, false);
                 }
                 if arguments["confirmed"] == true {
-                    operation = self.confirm(operation.id, text("by"), None)?;
+                    operation = self.confirm(operation.id, text("by"), None, false)?;
                 }
                 Ok(shown(&operation, "registered"))
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                self.agree_and_operate(id, text("by"), arguments["digest"].as_str())
+                self.agree_and_operate(id, text("by"), arguments["digest"].as_str(), true)
             }
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
@@ -63,7 +63,10 @@ impl Keeper {
             }
             RequestKind::Rollback => {
                 let id = self.named(arguments, Status::Activated)?;
-                let operation = self.roll_back(id, "a human")?;
+                let operation = match arguments["carry_new_turns"] == true {
+                    true => self.carry_back(id, "a human")?,
+                    false => self.roll_back(id, "a human")?,
+                };
                 self.result(&operation)
             }
             RequestKind::PointerSet => self.set_pointer(arguments),
@@ -77,6 +80,11 @@ impl Keeper {
                 let operation = self.store.lock()?.clear_conflict(id, text("by"), self.now())?;
                 Ok(shown(&operation, "the conflict is cleared; policies may ask for rebuilds again"))
             }
+            RequestKind::Gc => {
+                let limits = serde_json::from_value(arguments["limits"].clone()).unwrap_or_default();
+                Ok(super::report_json(&self.clear_away(limits)?, false))
+            }
+            RequestKind::PutBack => self.put_back(arguments["session"].as_str()),
             RequestKind::Retry => self.retry(),
             RequestKind::Skip => self.skip(),
             RequestKind::Pause | RequestKind::Continue => {
@@ -125,6 +133,7 @@ impl Keeper {
         id: OperationId,
         by: &str,
         shown: Option<&str>,
+        asked: bool,
     ) -> Result<Value, CliError> {
         if self.is_elsewhere() && self.store.load(id)?.status() == Status::Pending {
             // A CLI that lives on makes its notes at any time, so the yes is to what is frozen.
@@ -133,7 +142,7 @@ impl Keeper {
                 return self.result(&operation);
             }
         }
-        let rollback = self.confirm(id, by, shown)?.status() == Status::RollbackPending;
+        let rollback = self.confirm(id, by, shown, asked)?.status() == Status::RollbackPending;
         let line = self.operate(id)?;
         self.told(id, &line, rollback)
     }
@@ -210,6 +219,7 @@ impl Keeper {
             return Err(CliError::refused("no turn is open: there is nothing to give up"));
         };
         self.queue.give_up(turn.id, (None, "given up by a human"), self.now())?;
+        self.settle_additions(None)?;
         self.queue.clear(Setting::Hold)?;
         self.queue.clear(Setting::NextRetry)?;
         Ok(json!({

@@ -48,7 +48,7 @@ impl Keeper {
         self.settle_run(invocation, &Some(ended))
     }
 
-    fn settle_run(&mut self, invocation: &Invocation, run: &Run<'_>) -> Result<Settled, CliError> {
+    pub(super) fn settle_run(&mut self, invocation: &Invocation, run: &Run<'_>) -> Result<Settled, CliError> {
         let receipt = self.read_receipt(invocation)?;
         self.adopt_new_session(invocation, &receipt)?;
         self.forget_what_is_out(receipt.after != After::Absent)?;
@@ -59,7 +59,10 @@ impl Keeper {
             }
             _ => None,
         };
-        let settled = self.settle_by(invocation, run, receipt)?;
+        let settled = match self.answered_with_addition(invocation, &receipt, run)? {
+            Some(both) => self.close(invocation, both, Kind::Answered, None)?,
+            None => self.settle_by(invocation, run, receipt)?,
+        };
         if let Some(used) = used {
             let of = (invocation.turn, invocation.session);
             self.queue.note_usage(invocation.id, of, &used, self.now())?;
@@ -226,6 +229,12 @@ impl Keeper {
                 Settled::Held => "is not answered and the queue is held",
             };
             told.push(format!("turn {} of an earlier runner {line}", invocation.turn));
+        }
+        for (turn, settled) in self.settle_additions(None)? {
+            if let Settled::Answered(receipt) = settled {
+                self.after_turn(&receipt)?;
+                told.push(format!("turn {turn} of an earlier runner was answered"));
+            }
         }
         Ok(told)
     }

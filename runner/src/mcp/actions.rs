@@ -13,6 +13,7 @@ use crate::cli::error::{CliError, ErrorKind};
 use crate::cli::{dirty, doctor, plan};
 use crate::companion::Companion;
 use crate::doorbell;
+use crate::keeper::{gone_on, register_carry_back};
 
 use super::LOCK_PATIENCE;
 use super::answer::{Refusal, about, capped, waits_for_human};
@@ -136,6 +137,14 @@ fn roll_back(companion: &Companion, wish: &takes::Rollback) -> Result<Value, Ref
         let operation = guard.load(id)?;
         if operation.status() == Status::RollbackPending {
             return Ok(operation);
+        }
+        if wish.carry_new_turns && gone_on(companion, &operation) {
+            let reason = "the way back with what has been said since is asked for by the model";
+            let wanted = register_carry_back(guard, id, reason, BY, companion.clock.now())?;
+            if by_word(companion) && wanted.yes().is_none() {
+                return Ok(guard.agree(wanted.id, word_given(companion), companion.clock.now())?);
+            }
+            return Ok(wanted);
         }
         let yes = by_word(companion).then(|| word_given(companion));
         Ok(guard.request_rollback(id, "a rollback is asked for by the model", yes, companion.clock.now())?)

@@ -57,6 +57,9 @@ pub struct Cancel {
 pub struct Rollback {
     /// The `operation_id` of the newest activated operation.
     pub operation_id: String,
+    /// Take along what has been said since; without it the wish is refused once something was.
+    #[serde(default)]
+    pub carry_new_turns: bool,
     /// Exactly `ROLLBACK`.
     pub confirmation: String,
 }

@@ -103,7 +103,8 @@ impl Tool {
             }
             Self::RollbackRequest => {
                 "Registers the wish to go back to the session before the newest rebuild. It only registers. What was \
-                 said since the rebuild is not in that session. Needs confirmation = \"ROLLBACK\"."
+                 said since the rebuild is not in that session: with carry_new_turns it is taken along, without it the wish \
+                 is refused. Needs confirmation = \"ROLLBACK\"."
             }
         }
     }

@@ -6,9 +6,11 @@
 //! transaction is `IMMEDIATE` so that two writers queue up instead of failing half way.
 //! Whoever writes rings the [doorbell](crate::doorbell) after its commit.
 
+mod additions;
 mod inbox;
 mod outbox;
 mod requests;
+mod rewrite;
 mod schema;
 mod settings;
 mod turns;
@@ -18,8 +20,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kael_core::clock::Timestamp;
+use kael_core::disk::{Disk, DiskError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+pub use additions::{Addition, AdditionState};
 pub use inbox::{Accepted, Message, MessageState, NewMessage};
 pub use outbox::{Reply, ReplyPart};
 pub use requests::{Request, RequestKind};
@@ -48,6 +52,14 @@ pub enum QueueError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The storage layer refused the commit.
+    #[error("could not {doing}")]
+    Disk {
+        /// What was being done, completing "could not ...".
+        doing: &'static str,
+        /// Why.
+        source: DiskError,
+    },
     /// The file was written by a newer release; it is left untouched.
     #[error(
         "{path} has format {found}, this release reads up to {known}: install the newer kael-runner again, \
@@ -70,12 +82,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Queue {
     connection: Connection,
     path: PathBuf,
+    /// Every commit is a durable step and goes through it.
+    disk: Disk,
 }
 
 impl Queue {
     /// Opens or creates `<state_dir>/queue.sqlite` (0600), bringing an older format up to date.
     /// The folder must exist. Blocks at most ten seconds on other writers.
     pub fn open(state_dir: &Path) -> Result<Self, QueueError> {
+        Self::open_on(state_dir, &Disk::real())
+    }
+
+    /// The same behind a storage layer: after a failed sync nothing is committed any more, and what a test refuses is not.
+    pub fn open_on(state_dir: &Path, disk: &Disk) -> Result<Self, QueueError> {
         let path = state_dir.join("queue.sqlite");
         create_private(&path)?;
         let connection = Connection::open(&path).map_err(|source| QueueError::Sqlite {
@@ -83,7 +102,7 @@ impl Queue {
             path: path.clone(),
             source,
         })?;
-        let mut queue = Self { connection, path };
+        let mut queue = Self { connection, path, disk: disk.clone() };
         queue.doing("configure the queue", |c| {
             c.busy_timeout(PATIENCE)?;
             turn_on_wal(c)?;
@@ -92,6 +111,32 @@ impl Queue {
         })?;
         schema::migrate(&mut queue)?;
         Ok(queue)
+    }
+
+    /// Writes a consistent copy of everything to a new file (0600), while others may write on. Synced.
+    pub fn snapshot(&self, to: &Path) -> Result<(), QueueError> {
+        let text = to.to_string_lossy().into_owned();
+        create_private(to)?;
+        // An empty file counts as a new database.
+        self.doing("copy the queue", |c| c.execute("VACUUM INTO ?1", [text]).map(drop))
+    }
+
+    /// Corrects where transcripts are said to be, after their folder moved.
+    pub fn relocate(&mut self, from: &Path, to: &Path) -> Result<(), QueueError> {
+        let all: Vec<String> = self.doing("read the invocations", |c| {
+            c.prepare("SELECT DISTINCT transcript FROM invocations")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        })?;
+        self.transaction("correct the transcripts' places", |t| {
+            for old in all {
+                if let Ok(name) = Path::new(&old).strip_prefix(from) {
+                    let new = to.join(name).to_string_lossy().into_owned();
+                    t.execute("UPDATE invocations SET transcript = ?2 WHERE transcript = ?1", [&old, &new])?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The queue's file.
@@ -116,10 +161,16 @@ impl Queue {
         let result = (|| {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let value = work(&transaction)?;
-            transaction.commit()?;
-            Ok(value)
+            let mut transaction = Some(transaction);
+            let mut committed = Ok(());
+            let passed = self.disk.commit(&self.path, &mut || {
+                committed = transaction.take().map_or(Ok(()), Transaction::commit);
+            });
+            committed?;
+            Ok(passed.map(|()| value))
         })();
-        result.map_err(|source| self.failed(doing, source))
+        let passed = result.map_err(|source| self.failed(doing, source))?;
+        passed.map_err(|source| QueueError::Disk { doing, source })
     }
 
     fn failed(&self, doing: &'static str, source: rusqlite::Error) -> QueueError {

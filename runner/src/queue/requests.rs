@@ -34,6 +34,10 @@ pub enum RequestKind {
     Continue,
     /// Clear a `session_conflict` after a human has looked.
     Clear,
+    /// Clear old evidence away.
+    Gc,
+    /// Put the kept copy of a transcript in its place.
+    PutBack,
 }
 
 stored_word!(RequestKind, "request", {
@@ -49,6 +53,8 @@ stored_word!(RequestKind, "request", {
     Pause => "pause",
     Continue => "continue",
     Clear => "clear",
+    Gc => "gc",
+    PutBack => "put-back",
 });
 
 /// A request that waits for the runner.

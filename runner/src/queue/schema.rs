@@ -88,6 +88,22 @@ const VERSIONS: &[&str] = &[
     ) STRICT;
     CREATE INDEX usage_by_time ON usage(at);
 ",
+    "
+    CREATE TABLE additions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        host TEXT NOT NULL REFERENCES invocations(id),
+        turn INTEGER NOT NULL REFERENCES turns(id),
+        row_uuid TEXT NOT NULL,
+        content TEXT NOT NULL,
+        line BLOB NOT NULL,
+        at INTEGER NOT NULL,
+        state TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX additions_by_state ON additions(state);
+    ALTER TABLE messages ADD COLUMN addition INTEGER REFERENCES additions(id);
+    CREATE INDEX messages_by_turn ON messages(turn);
+    CREATE INDEX messages_by_addition ON messages(addition) WHERE addition IS NOT NULL;
+",
 ];
 
 pub(super) fn migrate(queue: &mut Queue) -> Result<(), QueueError> {

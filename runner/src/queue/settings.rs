@@ -29,6 +29,14 @@ pub enum Setting {
     NextRetry,
     /// [`LastOutcome`]: how the last run ended.
     LastOutcome,
+    /// The folder of the companion whose queue this is.
+    Home,
+    /// How long the transcript was when its end was last known to stand on the conversation.
+    Footing,
+    /// [`crate::decisions::Decided`]: what humans decided about branches, rows and places that block a rebuild.
+    Decided,
+    /// Pairs of estimated and measured tokens, by which estimates are calibrated.
+    Pairs,
     /// Nothing: written and removed to see whether the disk takes it.
     Scratch,
 }
@@ -45,6 +53,10 @@ impl Setting {
             Self::Told => "told",
             Self::NextRetry => "next_retry",
             Self::LastOutcome => "last_outcome",
+            Self::Home => "home",
+            Self::Footing => "footing",
+            Self::Decided => "decided",
+            Self::Pairs => "pairs",
             Self::Scratch => "scratch",
         }
     }
@@ -139,6 +151,29 @@ impl Queue {
                 params![setting.name(), text],
             )
             .map(drop)
+        })
+    }
+
+    /// Changes a fact that several processes may change at once. One that cannot be understood counts as absent.
+    pub fn change<T: Serialize + DeserializeOwned + Default>(
+        &mut self,
+        setting: Setting,
+        change: impl FnOnce(&mut T),
+    ) -> Result<T, QueueError> {
+        self.transaction("change a setting", |t| {
+            let text: Option<String> = t
+                .query_row("SELECT value FROM settings WHERE name = ?1", [setting.name()], |row| row.get(0))
+                .optional()?;
+            let mut value: T = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            change(&mut value);
+            let text = serde_json::to_string(&value)
+                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+            t.execute(
+                "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                params![setting.name(), text],
+            )?;
+            Ok(value)
         })
     }
 

@@ -211,28 +211,7 @@ impl Queue {
 
     /// Writes an invocation down. Must have returned before its process is started.
     pub fn record_invocation(&mut self, new: &Invocation) -> Result<(), QueueError> {
-        self.transaction("record an invocation", |t| {
-            t.execute(
-                "INSERT INTO invocations (id, turn, route, resume_at, note, session, new_session, transcript,
-                     from_offset, row_uuid, line, started_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-                params![
-                    new.id.to_string(),
-                    new.turn,
-                    new.route.word(),
-                    new.route.resume_at(),
-                    new.note,
-                    new.session.to_string(),
-                    new.new_session,
-                    new.transcript,
-                    new.from_offset,
-                    new.row_uuid,
-                    new.line,
-                    new.started_at.as_millis(),
-                ],
-            )
-            .map(drop)
-        })
+        self.transaction("record an invocation", |t| insert_invocation(t, new))
     }
 
     /// Notes which process an invocation became. Only a help for finding it again: the marker in
@@ -508,6 +487,29 @@ impl Queue {
             c.query_row("SELECT error FROM turns WHERE id = ?1", [turn], |row| row.get(0))
         })
     }
+}
+
+pub(super) fn insert_invocation(t: &rusqlite::Transaction<'_>, new: &Invocation) -> rusqlite::Result<()> {
+    t.execute(
+        "INSERT INTO invocations (id, turn, route, resume_at, note, session, new_session, transcript,
+             from_offset, row_uuid, line, started_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        params![
+            new.id.to_string(),
+            new.turn,
+            new.route.word(),
+            new.route.resume_at(),
+            new.note,
+            new.session.to_string(),
+            new.new_session,
+            new.transcript,
+            new.from_offset,
+            new.row_uuid,
+            new.line,
+            new.started_at.as_millis(),
+        ],
+    )
+    .map(drop)
 }
 
 fn end(

@@ -1,6 +1,8 @@
-//! A human's interrupt over standard input, in the middle of a turn (facts 5). What was said so far is
-//! written down, then that it was interrupted; a signal would lose it.
+//! What comes over standard input in the middle of a turn (facts 3, 5): a message, which waits for the end of a tool
+//! or of the turn, or an interrupt. At an interrupt what was said so far is written down, then that it was interrupted;
+//! a signal would lose it.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
@@ -73,9 +75,45 @@ impl Doing {
     }
 }
 
+/// The lines of standard input that were not worked on yet.
+#[derive(Default)]
+pub(super) struct Input(Mutex<Lines>);
+
+#[derive(Default)]
+struct Lines {
+    coming: Option<mpsc::Receiver<io::Result<String>>>,
+    ahead: VecDeque<io::Result<String>>,
+}
+
+impl Input {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next line; waits for it.
+    pub(super) fn next(&self) -> Option<io::Result<String>> {
+        let mut lines = self.lines();
+        let ahead = lines.ahead.pop_front();
+        ahead.or_else(|| lines.coming.as_ref()?.recv().ok())
+    }
+
+    /// A message that is there already.
+    pub(super) fn waiting_message(&self) -> Option<Value> {
+        let mut lines = self.lines();
+        while let Some(line) = lines.coming.as_ref().and_then(|coming| coming.try_recv().ok()) {
+            lines.ahead.push_back(line);
+        }
+        let Some(Ok(line)) = lines.ahead.front() else { return None };
+        let input: Value = serde_json::from_str(line).ok().filter(|input: &Value| input["type"] == "user")?;
+        lines.ahead.pop_front();
+        Some(input)
+    }
+}
+
 /// Reads standard input on a thread of its own and hands its messages on; an interrupt ends the process.
-pub(super) fn read_input(rt: &Arc<Runtime>) -> io::Result<mpsc::Receiver<io::Result<String>>> {
+pub(super) fn read_input(rt: &Arc<Runtime>) -> io::Result<()> {
     let (sender, lines) = mpsc::channel();
+    rt.input.lines().coming = Some(lines);
     let rt = Arc::clone(rt);
     std::thread::Builder::new().name("input".into()).spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -91,7 +129,7 @@ pub(super) fn read_input(rt: &Arc<Runtime>) -> io::Result<mpsc::Receiver<io::Res
             }
         }
     })?;
-    Ok(lines)
+    Ok(())
 }
 
 fn control(rt: &Runtime, input: &Value) {

@@ -30,9 +30,11 @@ pub(super) enum Quirk {
     ExitThree,
     /// Leaves a process in a session of its own that holds stdout open.
     LeaveChild,
+    /// Takes nothing into a running turn: what is said meanwhile is always a turn of its own.
+    NoAbsorb,
 }
 
-const NAMES: [(&str, Quirk); 8] = [
+const NAMES: [(&str, Quirk); 9] = [
     ("hang-after-result", Quirk::HangAfterResult),
     ("ignore-sigterm", Quirk::IgnoreSigterm),
     ("no-result", Quirk::NoResult),
@@ -41,6 +43,7 @@ const NAMES: [(&str, Quirk); 8] = [
     ("other-session", Quirk::OtherSession),
     ("exit-three", Quirk::ExitThree),
     ("leave-child", Quirk::LeaveChild),
+    ("no-absorb", Quirk::NoAbsorb),
 ];
 
 /// The quirks of this run.

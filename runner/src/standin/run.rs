@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::args::{Args, Format};
-use super::interrupt::Doing;
+use super::interrupt::{Doing, Input};
 use super::model::Model;
 use super::output::Output;
 use super::quirks::{Quirk, Quirks};
@@ -68,7 +68,9 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
         (None, None) => Session::create(&project, &cwd, uuid::Uuid::new_v4().to_string()),
     };
     if let Some(at) = &args.resume_at {
-        if session.row(at).is_none_or(|row| row["type"] != "assistant" && row["type"] != "user") {
+        if session.row(at).is_none_or(|row| {
+            row["type"] != "assistant" && row["type"] != "user" && row["type"] != "attachment"
+        }) {
             return Ok(refuse(&out, &session.id, &format!("No message found with message.uuid of: {at}")));
         }
         session.leaf = Some(at.clone());
@@ -78,8 +80,8 @@ pub(super) fn run(args: Args) -> Result<u8, RunError> {
     session.mute = out.quirks.has(Quirk::NoRows);
     let session = Arc::new(Mutex::new(session));
     signals::listen(Arc::clone(&session), out.quirks.has(Quirk::IgnoreSigterm))?;
-    let doing = Doing::default();
-    let rt = Arc::new(Runtime { args, out, session, model, model_name, cwd, doing, project });
+    let (doing, input) = (Doing::default(), Input::default());
+    let rt = Arc::new(Runtime { args, out, session, model, model_name, cwd, doing, input, project });
     let code = work(&rt)?;
     Ok(rt.out.quirks.at_the_end(code)?)
 }
@@ -104,7 +106,8 @@ fn work(rt: &Arc<Runtime>) -> Result<u8, RunError> {
         ending = resume::interrupted(rt)?.unwrap_or(ending);
     }
     if rt.args.stream_in {
-        for line in interrupt::read_input(rt)? {
+        interrupt::read_input(rt)?;
+        while let Some(line) = rt.input.next() {
             let line = line?;
             if line.trim().is_empty() {
                 continue;

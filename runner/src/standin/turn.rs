@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::args::Args;
 use super::context::flat;
 use super::ending::{self, Tally};
-use super::interrupt::Doing;
+use super::interrupt::{Doing, Input};
 use super::model::{Listener, Model};
 use super::output::Output;
+use super::quirks::Quirk;
 use super::session::Session;
 use super::{commands, noise, prompt, resume, session, tools};
 
@@ -26,6 +27,8 @@ pub(super) struct Runtime {
     pub(super) cwd: PathBuf,
     /// What it is at, for an interrupt.
     pub(super) doing: Doing,
+    /// Standard input, as far as it came as messages.
+    pub(super) input: Input,
     /// The project folder, for a session that `/clear` begins.
     pub(super) project: PathBuf,
 }
@@ -191,7 +194,35 @@ pub(super) fn answer(rt: &Runtime, command: &str, extra: Option<&Value>, first: 
         if rt.args.max_turns.is_some_and(|most| tally.rounds >= most) {
             return ending::too_many_turns(rt, command, &tally);
         }
+        if !rt.out.quirks.has(Quirk::NoAbsorb) {
+            absorb(rt)?;
+        }
     }
+}
+
+/// Takes what was said while the tools ran into the turn (facts 3). It gets no row of its own.
+fn absorb(rt: &Runtime) -> io::Result<()> {
+    let id = rt.id();
+    while let Some(input) = rt.input.waiting_message() {
+        let uuid = input["uuid"].as_str().map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned);
+        let content = &input["message"]["content"];
+        let blocks = prompt::blocks_of(content);
+        rt.out.lifecycle(&id, &uuid, "queued");
+        {
+            let mut session = rt.session();
+            let at = session::now();
+            session.note(json!({"type": "queue-operation", "operation": "enqueue", "timestamp": at}))?;
+            session.note(json!({"type": "queue-operation", "operation": "remove", "timestamp": at,
+                "content": flat(content), "reason": "absorbed_mid_turn", "commandUuid": uuid}))?;
+            session.push(json!({"type": "attachment", "attachment": {"type": "queued_command",
+                "prompt": blocks, "source_uuid": uuid, "commandMode": "prompt", "rowSource": "local",
+                "timestamp": at, "hostsOwnTurn": true}}))?;
+        }
+        rt.out.replay(&id, &uuid, content, false);
+        rt.out.lifecycle(&id, &uuid, "started");
+        rt.out.lifecycle(&id, &uuid, "completed");
+    }
+    Ok(())
 }
 
 /// One row a block, all under the message's id; returns the tool calls with their rows.

@@ -182,6 +182,10 @@ impl Supervisor {
                 notify::status("a turn is running");
                 self.turn().await?;
                 self.ring_waiting();
+                // After who waits for the reply has it. That it fails is no reason to stop answering.
+                if let Err(error) = self.keeper.keep() {
+                    tracing::warn!("the transcript is not copied: {}", error.message);
+                }
             }
             Decision::Wait(until) => {
                 for line in self.keeper.new_question()? {

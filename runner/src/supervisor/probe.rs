@@ -76,7 +76,7 @@ impl Supervisor {
             environment,
             workdir: folder,
             input: QUESTION.as_bytes().to_vec(),
-            stoppable: false,
+            stays_open: false,
             invocation,
         };
         let limits = Limits {

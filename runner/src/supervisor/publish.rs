@@ -1,7 +1,7 @@
 //! What the loop tells those who are attached, and the log.
 
 use kael_core::ids::OperationId;
-use kael_core::operation::Status;
+use kael_core::operation::{Kind, Status};
 
 use crate::attach::{self, Level, Outcome, ServerLine, Wish};
 use crate::claude::stream::StreamEvent;
@@ -76,7 +76,7 @@ impl Supervisor {
         }
         let Some(operation) = question else { return Ok(()) };
         let pending = self.keeper.store.load(operation)?;
-        if pending.status() == Status::RollbackPending {
+        if pending.status() == Status::RollbackPending || pending.kind == Kind::Return {
             let (what, digest) = (Wish::Rollback, String::new());
             let (reasons, figures) = (vec![question_line(&pending)], Vec::new());
             self.hub.publish(&ServerLine::Question { operation, what, digest, reasons, figures });
@@ -87,7 +87,13 @@ impl Supervisor {
         let (digest, mut figures) = match self.keeper.plan_now(None) {
             Ok(plan) => {
                 let blocked = plan.blocked_reason();
-                let blocked = (!blocked.is_empty()).then(|| format!("not possible now: {blocked}"));
+                // What may be confirmed in spite of it is shown, and a yes is bound to it.
+                let head = if plan.blocked_record(true).is_empty() {
+                    "speaks against it"
+                } else {
+                    "not possible now"
+                };
+                let blocked = (!blocked.is_empty()).then(|| format!("{head}: {blocked}"));
                 (plan.digest(), figures(&plan).into_iter().chain(blocked).collect::<Vec<_>>())
             }
             Err(error) => (String::new(), vec![format!("not possible now: {}", error.message)]),
@@ -118,6 +124,7 @@ impl Supervisor {
             | StreamEvent::ApiError { .. }
             | StreamEvent::Replay { .. }
             | StreamEvent::Text
+            | StreamEvent::ToolDone
             | StreamEvent::Result(_)
             | StreamEvent::Other => {}
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kael_core::ids::InvocationId;
 use kael_core::transcript::receipt::Receipt;
 use tokio::time::Instant;
 
@@ -23,29 +24,53 @@ impl Supervisor {
     /// Tries once to get the open turn (or a new one of all queued messages) answered.
     pub(super) async fn turn(&mut self) -> Result<(), CliError> {
         let Some(turn) = self.keeper.open_or_form_turn()? else { return Ok(()) };
+        self.learn_version();
         let settled = match self.keeper.next_attempt(&turn)? {
             Next::Run(mut invocation) => {
                 self.keeper.step_over_the_dead(&mut invocation)?;
-                self.attempt(&invocation).await?
+                return self.attempt(&invocation).await;
             }
             Next::Answered(settled) => settled,
             Next::Hold(reason) => return self.keeper.hold(&reason),
         };
-        self.after_attempt(turn.id, settled)
+        self.after_attempt(turn.id, settled)?;
+        self.after_additions(None)
     }
 
-    async fn attempt(&mut self, invocation: &Invocation) -> Result<Settled, CliError> {
+    /// Which version runs decides how a turn goes on. One that cannot be asked is reported by the attempt.
+    fn learn_version(&mut self) {
+        let Ok(binary) = self.binary() else { return };
+        let environment =
+            command::environment_of(&self.keeper.companion.config.claude, InvocationId::generate());
+        let version = self.versions.version(&binary, &environment, REMOVED);
+        self.keeper.note_version(version.as_deref());
+    }
+
+    async fn attempt(&mut self, invocation: &Invocation) -> Result<(), CliError> {
         let binary = match self.binary() {
             Ok(binary) => binary,
             Err(error) => {
-                return Ok(Settled::TryAgain { kind: Kind::CannotStart, detail: error.message, at: None });
+                let settled = Settled::TryAgain { kind: Kind::CannotStart, detail: error.message, at: None };
+                return self.after_attempt(invocation.turn, settled);
             }
         };
         self.keeper.queue.record_invocation(invocation)?;
         self.publish_said()?;
         self.hub.publish(&ServerLine::TurnStarted { turn: invocation.turn, since: self.now() });
         let ended = self.invoke(&binary, invocation).await;
-        self.keeper.settle(invocation, ended.as_ref().map_err(|error| error.message.clone()))
+        let settled =
+            self.keeper.settle(invocation, ended.as_ref().map_err(|error| error.message.clone()))?;
+        self.after_attempt(invocation.turn, settled)?;
+        self.after_additions(ended.as_ref().ok().map(|ended| (invocation.id, ended)))
+    }
+
+    /// What became of messages that were given to a turn that ran: those that the CLI made a turn of are one here.
+    fn after_additions(&mut self, ended: Option<(InvocationId, &Ended)>) -> Result<(), CliError> {
+        for (turn, settled) in self.keeper.settle_additions(ended)? {
+            self.hub.publish(&ServerLine::TurnStarted { turn, since: self.now() });
+            self.after_attempt(turn, settled)?;
+        }
+        Ok(())
     }
 
     fn after_attempt(&mut self, turn: i64, settled: Settled) -> Result<(), CliError> {
@@ -134,8 +159,6 @@ impl Supervisor {
     async fn invoke(&mut self, binary: &Path, invocation: &Invocation) -> Result<Ended, CliError> {
         let config = self.keeper.companion.config.clone();
         let environment = command::environment(&config.claude, invocation);
-        let version = self.versions.version(binary, &environment, REMOVED);
-        self.keeper.note_version(version.as_deref());
         let attached = self.hub.attached() > 0;
         let spec = Spec {
             binary: binary.to_owned(),
@@ -144,7 +167,7 @@ impl Supervisor {
             workdir: config.claude_workdir.clone(),
             input: invocation.line.clone(),
             // A repeated message that the CLI swallows gives no result to close on (facts 1).
-            stoppable: attached && invocation.route != Route::ResumeInterrupted,
+            stays_open: (attached || config.runner.absorb) && invocation.route != Route::ResumeInterrupted,
             invocation: invocation.id,
         };
         let limits = Limits {
@@ -184,8 +207,19 @@ impl Supervisor {
             let asked_to_stop = self.stop;
             // A long turn is no reason for the service manager to lose patience.
             notify::alive();
+            let mut look_again = self.tick;
+            if config.runner.absorb && self.stop == Stop::No && running.takes_additions() {
+                match self.keeper.add_to(invocation)? {
+                    Some(addition) => running.add(&addition.row_uuid, addition.line),
+                    // What is held back because more of it may come is looked at once that is over.
+                    None => {
+                        let until = self.keeper.look()?.debounced_at.filter(|at| *at > self.now());
+                        look_again = until.map_or(look_again, |at| at.since(self.now()).min(look_again));
+                    }
+                }
+            }
             tokio::select! {
-                () = tokio::time::sleep(self.tick) => {}
+                () = tokio::time::sleep(look_again) => {}
                 event = running.next() => match event? {
                     Some(event) => {
                         log(invocation.turn, &event);
@@ -240,6 +274,7 @@ fn log(turn: i64, event: &StreamEvent) {
         StreamEvent::ApiError { error, .. } => tracing::debug!(turn, error, "the API refused"),
         StreamEvent::Replay { .. }
         | StreamEvent::Text
+        | StreamEvent::ToolDone
         | StreamEvent::MessageStart { .. }
         | StreamEvent::Delta { .. }
         | StreamEvent::Result(_)

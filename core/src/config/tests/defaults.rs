@@ -247,7 +247,6 @@ fn every_key_reaches_its_field() {
                 "healthcheck_seconds",
                 "systemd_restart_timeout_seconds",
                 "runner.off_chain",
-                "runner.absorb",
                 "runner.debounce",
                 "runner.replay_overlap",
                 "[telegram]",
@@ -453,7 +452,7 @@ fn keys_without_effect_yet_are_named_when_they_are_given() {
     let config = one(
         "tail_turns = 3\nfreeze_startup_snapshot = true\n[runner]\nabsorb = false\nrebuild = \"ask\"\n[telegram]\n",
     );
-    assert_eq!(config.not_yet_effective(), ["freeze_startup_snapshot", "runner.absorb", "[telegram]"]);
+    assert_eq!(config.not_yet_effective(), ["freeze_startup_snapshot", "[telegram]"]);
     insta::assert_snapshot!(config.warnings.join("\n"), @"`tail_turns`: taken from older files, has no effect: a rebuild carries every turn.");
 }
 

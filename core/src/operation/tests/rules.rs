@@ -234,13 +234,13 @@ fn a_yes_is_bound_to_its_plan_and_its_time() {
     let operation = request(&guard, "x");
     assert_eq!(operation.consent_for("plan", at(0)), ConsentVerdict::Missing);
     let minute = Duration::from_secs(60);
-    guard.confirm(operation.id, "plan", "ada", at(0), minute).unwrap();
+    guard.agree(operation.id, Consent::new("plan", "ada", at(0), minute), at(0)).unwrap();
     let mut operation = store.load(operation.id).unwrap();
     assert_eq!(operation.consent_for("plan", at(59)), ConsentVerdict::Given { by: "ada".to_owned() });
     assert_eq!(operation.consent_for("plan", at(60)), ConsentVerdict::Expired { since: at(60) });
     assert_eq!(operation.consent_for("another", at(1)), ConsentVerdict::OtherPlan);
     guard.advance(&mut operation, &OpEvent::Scheduled, at(2)).unwrap();
-    let error = guard.confirm(operation.id, "plan", "ada", at(3), minute).unwrap_err();
+    let error = guard.agree(operation.id, Consent::new("plan", "ada", at(3), minute), at(3)).unwrap_err();
     assert!(matches!(error, StoreError::NotPending { .. }), "{error}");
     operation.consent = Some(Consent::by_word("the model", at(0), minute));
     assert!(matches!(operation.consent_for("any plan", at(59)), ConsentVerdict::Given { .. }));

@@ -39,7 +39,7 @@ pub(super) struct ItemTexts {
     /// The owner's limit cut it.
     pub(super) is_cut: bool,
     /// Its texts, without stamps.
-    pub(super) texts: Vec<TextDigest>,
+    pub(super) texts: Box<[TextDigest]>,
 }
 
 /// What the dropped side needs to know of the candidate: its texts without stamps, as digests.
@@ -210,7 +210,7 @@ impl Walk<'_> {
                 kind: item.kind,
                 offset: item.offset,
                 is_cut: item.keep_chars > 0,
-                texts,
+                texts: texts.into_boxed_slice(),
             });
         }
         self.out_of_order += u64::from(item.offset < self.last_offset);

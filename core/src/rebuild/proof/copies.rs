@@ -6,13 +6,18 @@ use std::collections::HashSet;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::shapes;
+use super::carried::{Carried, TextDigest};
+use super::dropped::fail;
+use super::paths::walk;
+use super::{Check, ProofFailure, ProofInput, lines, shapes};
 
 /// A copy that has to be found again.
 pub(super) struct Copy {
     pub(super) line: u64,
     pub(super) what: &'static str,
     pub(super) text: String,
+    /// The CLI's own words stand behind it.
+    wrapped: bool,
 }
 
 /// Copies kept for a closer look take at most this many bytes.
@@ -77,10 +82,17 @@ impl Copies {
         let runtime = text.starts_with("<system-reminder>")
             || text.starts_with("{\"task_id\"")
             || shapes::is_runtime_text(text, injected_tags)
-            || (text.starts_with('/') && !text.contains(char::is_whitespace));
+            || (text.starts_with('/') && !text.contains(char::is_whitespace))
+            // Output may be cut before its end.
+            || (what == "api-request-blob" && shapes::opens_output(text))
+            || shapes::typed_command(text).is_some_and(|typed| shapes::is_bare_command(text, &typed));
         if runtime {
             return;
         }
+        let (text, wrapped) = match text.strip_prefix(MID_TURN) {
+            Some(message) => (message, true),
+            None => (text, false),
+        };
         let text = squash(&shapes::typed_command(text).unwrap_or_else(|| text.to_owned()));
         if !self.seen.insert(Sha256::digest(text.as_bytes()).into()) {
             return;
@@ -90,7 +102,7 @@ impl Copies {
             return;
         }
         self.bytes += text.len();
-        self.all.push(Copy { line, what, text });
+        self.all.push(Copy { line, what, text, wrapped });
     }
 
     /// Forgets copies whose text is one of these.
@@ -99,7 +111,7 @@ impl Copies {
     }
 
     /// Whether some copies end in the dots that the CLI puts behind what it shortens.
-    pub(super) fn has_short(&self) -> bool {
+    fn has_short(&self) -> bool {
         self.all.iter().any(|copy| shortened(&copy.text).is_some())
     }
 
@@ -117,6 +129,21 @@ impl Copies {
         }
     }
 
+    /// Whether some copies have words of the CLI's own behind them.
+    fn has_wrapped(&self) -> bool {
+        self.all.iter().any(|copy| copy.wrapped)
+    }
+
+    /// Forgets copies that begin with a text and go on in the CLI's own words.
+    fn explain_wrapped(&mut self, text: &str) {
+        let text = squash(text);
+        self.all.retain(|copy| {
+            !(copy.wrapped
+                && !text.is_empty()
+                && copy.text.strip_prefix(&text).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')))
+        });
+    }
+
     /// Forgets copies that stand in a text.
     pub(super) fn explain_in(&mut self, text: &str) {
         let text = squash(text);
@@ -131,13 +158,70 @@ impl Copies {
 /// A copy is believed to be shortened from this many characters on.
 const SHORTEST: usize = 40;
 
-/// What the CLI left of a long text, without the dots that it puts behind it.
+/// What the CLI left of a long text, without the dots that it puts behind it and without its last word,
+/// of which only a part may be left.
 fn shortened(text: &str) -> Option<&str> {
     let short = text.strip_suffix('…').or_else(|| text.strip_suffix("..."))?.trim_end();
-    (short.chars().count() >= SHORTEST).then_some(short)
+    let whole = short.rsplit_once(' ').map_or(short, |(words, _)| words);
+    [whole, short].into_iter().find(|text| text.chars().count() >= SHORTEST)
 }
+
+/// What the CLI says in front of a message that it gives to a running turn; behind it stand words of the
+/// CLI's own, which differ from version to version.
+const MID_TURN: &str = "The user sent a new message while you were working:";
 
 /// A text with each stretch of white space as one blank: copies do not keep line ends.
 pub(super) fn squash(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Looks for copies: by digest, then in the candidate's texts, then in the texts of dropped rows.
+pub(super) fn find(
+    input: &ProofInput<'_>,
+    carried: &Carried,
+    mut copies: Copies,
+    dropped: &HashSet<TextDigest>,
+    checks: &mut Vec<Check>,
+) -> Result<(), ProofFailure> {
+    copies.explain_by(&carried.squashed);
+    copies.explain_by(dropped);
+    if copies.has_short() || copies.has_wrapped() {
+        // Shortened copies are prefixes: found in one look a text.
+        lines::each_row(input.candidate, |found, _| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
+            let stamp = shapes::at(&value, "/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
+            for (at, text) in shapes::spoken_places("user", &value).into_iter().enumerate() {
+                copies.explain_prefix(text);
+                let stamp = if at == 0 { usize::try_from(stamp).unwrap_or(0) } else { 0 };
+                copies.explain_wrapped(text.get(stamp..).unwrap_or(text));
+            }
+            Ok(())
+        })?;
+    }
+    for path in [input.candidate, input.source] {
+        if copies.all.is_empty() {
+            break;
+        }
+        lines::each_row(path, |found, _| {
+            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
+            let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
+            if matches!(kind, "user" | "assistant" | "attachment") {
+                let mut texts = Vec::new();
+                walk(&value, &mut texts, &mut |_, text| copies.explain_in(text));
+            }
+            Ok(())
+        })?;
+    }
+    if let Some(copy) = copies.all.first() {
+        let what = format!(
+            "line {} ({}) repeats words that stand neither in the candidate nor in a dropped row",
+            copy.line, copy.what
+        );
+        return fail("copies", what);
+    }
+    if copies.lost > 0 {
+        return fail("copies", format!("{} copies are too large to be looked for", copies.lost));
+    }
+    checks.push(Check { name: "the CLI's own copies", count: copies.count });
+    Ok(())
 }

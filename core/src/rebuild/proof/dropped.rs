@@ -6,14 +6,16 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::carried::{Carried, TextDigest, digest, from_hex};
-use super::copies::{Copies, squash};
+use super::copies::{self, Copies, squash};
+use super::paths::{is_result_path, is_spoken_path, walk};
+use super::places::Later;
 use super::row::{self, Envelope};
-use super::shapes::{self, SpokenCall, Writer};
+use super::shapes::{self, SpokenCall, Writer, at};
 use super::tree::{Nature, Tree};
 use super::{Check, ProofFailure, ProofInput, lines, noise};
 use crate::rebuild::plan::Plan;
+use crate::transcript::Rule;
 use crate::transcript::drift::{is_known_field, is_wordy};
-use crate::transcript::{ItemKind, Rule};
 
 pub(super) fn check(
     input: &ProofInput<'_>,
@@ -21,15 +23,14 @@ pub(super) fn check(
     checks: &mut Vec<Check>,
 ) -> Result<(), ProofFailure> {
     let plan = input.plan;
-    let mut items: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (at, item) in carried.items.iter().enumerate() {
-        items.entry(item.offset).or_default().push(at);
-    }
+    let mut items: Vec<(u64, usize)> =
+        carried.items.iter().enumerate().map(|(at, item)| (item.offset, at)).collect();
+    items.sort_unstable();
     let mut sweep = Sweep {
         plan,
         carried,
         items,
-        tree: Tree::default(),
+        tree: Tree::of(plan.verdicts.len()),
         copies: Copies::default(),
         dropped: HashSet::new(),
         dropped_squashed: HashSet::new(),
@@ -43,7 +44,8 @@ pub(super) fn check(
         strings: 0,
         said: 0,
     };
-    let (sha256, len) = lines::each_row(input.source, |found, read| sweep.row(found, read))?;
+    let (sha256, len) =
+        lines::each_row(input.source, |found, read| sweep.row(found.line, found.offset, read))?;
     if sha256 != plan.source_sha256 || len != plan.source_len {
         let what = format!("the source changed since it was planned: {len} bytes, sha256 {sha256}");
         return Err(ProofFailure::failed("source digest", what));
@@ -61,86 +63,69 @@ pub(super) fn check(
     checks.push(Check { name: "rows placed on or off the conversation a second time", count: places });
     sweep.evidence(input, checks)?;
     let Sweep { copies, dropped_squashed, .. } = sweep;
-    find_copies(input, carried, copies, &dropped_squashed, checks)
+    copies::find(input, carried, copies, &dropped_squashed, checks)
 }
 
-/// What can only be said once all rows are known.
-enum Later {
-    /// A row with speech that is not carried, under this rule; whether all its words are carried
-    /// elsewhere, and whether it is a human's.
-    NotCarried { rule: Rule, words_elsewhere: bool, human: bool },
-    /// A hook's words in the place of an answer.
-    HookStop,
-    /// Output of a command that stands above it.
-    Output,
-    /// A summary that was dropped.
-    Summary,
-    /// A carried plan that was shown before.
-    CarriedPlan,
-    /// A carried text that reads like what a hook says.
-    CarriedHookStop,
-    /// A carried text that reads like output of a command.
-    CarriedOutput,
-}
-
-struct Sweep<'a> {
-    plan: &'a Plan,
-    carried: &'a Carried,
+pub(super) struct Sweep<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) carried: &'a Carried,
     /// Items by the offset of the row that they are taken from.
-    items: HashMap<u64, Vec<usize>>,
-    tree: Tree,
-    copies: Copies,
+    pub(super) items: Vec<(u64, usize)>,
+    pub(super) tree: Tree,
+    pub(super) copies: Copies,
     /// Texts of rows that are not carried and are listed as such.
-    dropped: HashSet<TextDigest>,
-    dropped_squashed: HashSet<TextDigest>,
-    dropped_rows: HashSet<String>,
-    by_rule: HashMap<Rule, u64>,
+    pub(super) dropped: HashSet<TextDigest>,
+    pub(super) dropped_squashed: HashSet<TextDigest>,
+    pub(super) dropped_rows: HashSet<String>,
+    pub(super) by_rule: HashMap<Rule, u64>,
     /// Plans that were shown so far.
-    plans: HashSet<TextDigest>,
+    pub(super) plans: HashSet<TextDigest>,
     /// Messages sent by tools: line, offset, call and whether the row itself is dropped.
-    calls: Vec<(u64, u64, SpokenCall, bool)>,
-    succeeded: HashSet<String>,
-    later: Vec<(u64, u64, Later)>,
-    row: usize,
-    strings: u64,
-    said: u64,
+    pub(super) calls: Vec<(u64, u64, SpokenCall, bool)>,
+    pub(super) succeeded: HashSet<String>,
+    pub(super) later: Vec<(u64, u64, Later)>,
+    pub(super) row: usize,
+    pub(super) strings: u64,
+    pub(super) said: u64,
 }
 
-fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
+pub(super) fn fail<T>(check: &'static str, what: String) -> Result<T, ProofFailure> {
     Err(ProofFailure::failed(check, what))
 }
 
 impl Sweep<'_> {
-    fn row(&mut self, found: &lines::Found<'_>, read: Option<row::Read>) -> Result<(), ProofFailure> {
+    fn row(&mut self, line: u64, offset: u64, read: Option<row::Read>) -> Result<(), ProofFailure> {
         let verdict = self.plan.verdicts.get(self.row).and_then(|number| Rule::from_number(*number));
         self.row += 1;
-        let (line, offset) = (found.line, found.offset);
         let Some(row::Read { envelope, value }) = read else {
             return fail("decoder", format!("line {line} could not be decoded a second time"));
         };
         let kind = envelope.kind.as_str();
         let empty = Value::Null;
         let value = value.as_ref().unwrap_or(&empty);
-        let message = value.pointer("/message/id").and_then(Value::as_str);
+        let message = at(value, "/message/id").and_then(Value::as_str);
         self.tree.push(&envelope, offset, self.nature(&envelope, value), message);
-        let items = self.items.get(&offset);
-        if items.is_some() && value.is_null() {
+        if self.has_items(offset) && value.is_null() {
             return fail("items", format!("line {line} is carried and of a kind that holds no words"));
         }
         if value.is_null() {
             return Ok(());
         }
         let Some(verdict) = verdict else { return fail("rows", format!("line {line} has no verdict")) };
-        for item in items.into_iter().flatten().filter_map(|at| self.carried.items.get(*at)) {
-            self.said += 1;
+        let mut said = 0;
+        for item in self.items_at(offset).iter().filter_map(|(_, at)| self.carried.items.get(*at)) {
+            said += 1;
             if let Some(what) = noise::objection(item, kind, value, self.plan) {
                 return fail("items", format!("line {line} is carried although {what}"));
             }
         }
+        self.said += said;
         self.carried_in_doubt(line, offset, kind, value);
         self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
         match kind {
-            "user" | "attachment" | "assistant" => self.speech(line, offset, kind, value, verdict)?,
+            "user" | "attachment" | "assistant" | "system" => {
+                self.speech(line, offset, kind, value, verdict)?
+            }
             "queue-operation" => self.queued(offset, value),
             _ => {}
         }
@@ -150,13 +135,22 @@ impl Sweep<'_> {
         Ok(())
     }
 
+    /// The items that are taken from the row at an offset.
+    fn items_at(&self, offset: u64) -> &[(u64, usize)] {
+        let from = self.items.partition_point(|(at, _)| *at < offset);
+        let to = self.items.partition_point(|(at, _)| *at <= offset);
+        self.items.get(from..to).unwrap_or_default()
+    }
+
+    fn has_items(&self, offset: u64) -> bool {
+        !self.items_at(offset).is_empty()
+    }
+
     /// Wordings that are the runtime's in one place and a human's in another: what is carried of them
     /// is looked at again where the rows around it are known.
     fn carried_in_doubt(&mut self, line: u64, offset: u64, kind: &str, row: &Value) {
         let typed = ["permissionMode", "thinkingMetadata", "todos"].iter().any(|key| row.get(*key).is_some());
-        if kind != "user"
-            || !self.items.contains_key(&offset)
-            || shapes::writer(row, &self.plan.own) != Writer::Unsaid
+        if kind != "user" || !self.has_items(offset) || shapes::writer(row, &self.plan.own) != Writer::Unsaid
         {
             return;
         }
@@ -177,7 +171,7 @@ impl Sweep<'_> {
         let is = |key: &str| row.get(key) == Some(&Value::Bool(true));
         match envelope.kind.as_str() {
             "assistant" => {
-                let made_up = row.pointer("/message/model").and_then(Value::as_str) == Some("<synthetic>");
+                let made_up = at(row, "/message/model").and_then(Value::as_str) == Some("<synthetic>");
                 // In a candidate nothing is made up, whatever model is named.
                 let own = row.get("kael").is_some_and(Value::is_object);
                 if is("isApiErrorMessage") || (made_up && !own) { Nature::Other } else { Nature::Model }
@@ -198,6 +192,13 @@ impl Sweep<'_> {
                 }
             }
             "attachment" if !shapes::spoken_places("attachment", row).is_empty() => Nature::Human,
+            "system"
+                if shapes::spoken_places("system", row)
+                    .iter()
+                    .any(|text| shapes::local_command(text).is_some()) =>
+            {
+                Nature::Command
+            }
             _ => Nature::Other,
         }
     }
@@ -212,7 +213,7 @@ impl Sweep<'_> {
         verdict: Rule,
     ) -> Result<(), ProofFailure> {
         let listed = self.plan.not_carried.get(&offset).copied();
-        if verdict == Rule::Spoken && listed.is_none() && !self.items.contains_key(&offset) {
+        if verdict == Rule::Spoken && listed.is_none() && !self.has_items(offset) {
             return fail(
                 "dropped rows",
                 format!("line {line} says something, is not carried, and no drop names it"),
@@ -254,7 +255,7 @@ impl Sweep<'_> {
             let human = kind != "assistant";
             self.later.push((line, offset, Later::NotCarried { rule, words_elsewhere, human }));
         }
-        if verdict == Rule::CompactSummary && !self.items.contains_key(&offset) {
+        if verdict == Rule::CompactSummary && !self.has_items(offset) {
             self.later.push((line, offset, Later::Summary));
         }
         self.derived(line, offset, kind, row, explained)
@@ -272,6 +273,10 @@ impl Sweep<'_> {
     ) -> bool {
         if text.trim().is_empty() {
             return true;
+        }
+        if kind == "system" {
+            let typed = shapes::local_command(text);
+            return typed.is_none_or(|typed| self.carried.exact.contains(&digest(&typed)));
         }
         if kind != "user" {
             return kind == "attachment" && shapes::is_runtime_text(text, &self.plan.rules.injected_tags);
@@ -338,7 +343,7 @@ impl Sweep<'_> {
         }
         for answer in shapes::answers(row) {
             self.strings += 1;
-            if !self.has(&answer) {
+            if !answer.iter().all(|text| self.has(text)) {
                 return fail(
                     "answers",
                     format!("line {line} holds an answer of a human's that is not carried"),
@@ -353,13 +358,13 @@ impl Sweep<'_> {
         }
         let silent = shapes::spoken_places(kind, row).is_empty() && shapes::results(row).is_empty();
         let noise = shapes::writer(row, &self.plan.own) == Writer::Other;
-        if silent && !noise && shapes::has_media(row) && !self.items.contains_key(&offset) {
+        if silent && !noise && shapes::has_media(row) && !self.has_items(offset) {
             return fail("images", format!("line {line} is an image of a human's that left no marker"));
         }
         Ok(())
     }
 
-    fn has(&self, text: &str) -> bool {
+    pub(super) fn has(&self, text: &str) -> bool {
         let text = digest(text);
         self.carried.exact.contains(&text) || self.plan.cut_texts.contains(&text)
     }
@@ -375,7 +380,7 @@ impl Sweep<'_> {
 
     /// A text, without the stamp that an earlier rebuild recorded, is a carried one.
     fn is_carried(&self, text: &str, row: &Value) -> bool {
-        let stamp = row.pointer("/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
+        let stamp = at(row, "/kael/stamp").and_then(Value::as_u64).unwrap_or(0);
         let unstamped = usize::try_from(stamp).ok().and_then(|stamp| text.get(stamp..)).unwrap_or(text);
         [text, unstamped].iter().any(|text| self.carried.exact.contains(&digest(text)))
             // A text that the owner's limit cut: its item is in the plan as cut.
@@ -419,121 +424,6 @@ impl Sweep<'_> {
         }
     }
 
-    /// Where rows stand: what is said to be off the conversation is, and what hangs on it is not.
-    fn places(&mut self) -> Result<u64, ProofFailure> {
-        self.tree.settle();
-        let mut count = self.order()?;
-        for (line, offset, later) in &self.later {
-            count += 1;
-            let (line, offset) = (*line, *offset);
-            let wrong = match later {
-                Later::NotCarried { rule, words_elsewhere, human } => {
-                    self.wrongly_left_out(*rule, offset, *words_elsewhere, *human)
-                }
-                Later::HookStop => (!self.is_hooks(offset)).then_some("no hook stopped a prompt there"),
-                Later::Output => (!self.is_output(offset)).then_some("no command stands above it"),
-                Later::CarriedPlan => Some("it is a plan that is fed back, and carried as a human's"),
-                Later::CarriedHookStop => {
-                    self.is_hooks(offset).then_some("it is carried, and a hook said it")
-                }
-                Later::CarriedOutput => {
-                    self.is_output(offset).then_some("it is carried, and a command's output")
-                }
-                // Only what it sums up may take its place.
-                Later::Summary => (self.tree.first() == Some((offset, Nature::Summary)))
-                    .then_some("nothing of what it sums up is in the file"),
-            };
-            if let Some(wrong) = wrong {
-                return fail("places", format!("line {line} does not belong where it is put: {wrong}"));
-            }
-        }
-        for (line, _, call, explained) in &self.calls {
-            count += 1;
-            let sent = self.succeeded.contains(&call.id);
-            if sent && !explained && !self.has(&call.text) {
-                return fail(
-                    "messages of tools",
-                    format!("line {line} holds a sent message that is not carried"),
-                );
-            }
-        }
-        let sent: HashSet<u64> = self
-            .calls
-            .iter()
-            .filter(|(.., call, _)| self.succeeded.contains(&call.id))
-            .map(|(_, offset, ..)| *offset)
-            .collect();
-        for item in self.carried.items.iter().filter(|item| item.kind == ItemKind::ToolMessage) {
-            if !sent.contains(&item.offset) {
-                return fail("items", "a message of a tool is carried that was never sent".to_owned());
-            }
-        }
-        Ok(count)
-    }
-
-    /// A hook's words stand in the place of an answer.
-    fn is_hooks(&self, offset: u64) -> bool {
-        self.tree.above(offset, true) == Some(Nature::Human) && !self.tree.is_answered(offset)
-    }
-
-    /// Output hangs on its command.
-    fn is_output(&self, offset: u64) -> bool {
-        self.tree.above(offset, false) == Some(Nature::Command)
-    }
-
-    /// Why a row with speech should have been carried.
-    fn wrongly_left_out(
-        &self,
-        rule: Rule,
-        offset: u64,
-        words_elsewhere: bool,
-        human: bool,
-    ) -> Option<&'static str> {
-        let choices = self.plan.choices;
-        let holds = match rule {
-            Rule::OffChain | Rule::Retry => {
-                if self.tree.is_on(offset) {
-                    return Some("it is part of the conversation");
-                }
-                !human || words_elsewhere || self.plan.decided.contains(&offset)
-            }
-            Rule::Duplicate => self.tree.is_replaced(offset),
-            Rule::ToolUse => true,
-            Rule::OpenTailResend => true,
-            Rule::OpenTailExcluded => choices.drops_open_tail && !self.is_before_an_answer(offset),
-            Rule::DroppedOldest => choices.drops_oldest && self.is_before_all_items(offset),
-            _ => false,
-        };
-        (!holds).then_some("nothing explains that")
-    }
-
-    /// Whether the row stands in front of everything that is carried, the snapshot apart.
-    fn is_before_all_items(&self, offset: u64) -> bool {
-        let Some(place) = self.tree.place(offset) else { return true };
-        let items = self.carried.items.iter().filter(|item| item.kind != ItemKind::Snapshot);
-        items.filter_map(|item| self.tree.place(item.offset)).all(|other| place < other)
-    }
-
-    /// Whether something of the assistant's is carried from behind the row.
-    fn is_before_an_answer(&self, offset: u64) -> bool {
-        let answers = [ItemKind::Plan, ItemKind::ToolMessage];
-        self.carried.items.iter().any(|item| item.offset > offset && answers.contains(&item.kind))
-    }
-
-    /// Items from the conversation stand in its order.
-    fn order(&self) -> Result<u64, ProofFailure> {
-        let mut last = None;
-        let mut count = 0;
-        for place in self.carried.items.iter().filter_map(|item| self.tree.place(item.offset)) {
-            if last.is_some_and(|last| place < last) {
-                return fail("order", "two items do not stand in the order of the conversation".to_owned());
-            }
-            last = Some(place);
-            count += 1;
-        }
-        Ok(count)
-    }
-
     /// What our inbox sent and our outbox took is carried, or its drop is listed (evidence b).
     fn evidence(&self, input: &ProofInput<'_>, checks: &mut Vec<Check>) -> Result<(), ProofFailure> {
         let own = &self.plan.own;
@@ -568,105 +458,4 @@ impl Sweep<'_> {
         checks.push(Check { name: "replies of the outbox", count: input.evidence.received.len() as u64 });
         Ok(())
     }
-}
-
-/// Whether a path leads to a text where words belong.
-fn is_spoken_path(kind: &str, path: &[&str], row: &Value) -> bool {
-    let base: &[&str] =
-        if kind == "attachment" { &["attachment", "prompt"] } else { &["message", "content"] };
-    match path.strip_prefix(base) {
-        Some([]) => true,
-        Some([block, "text"]) => {
-            let pointer = format!("/{}/{block}/type", base.join("/"));
-            row.pointer(&pointer).and_then(Value::as_str) == Some("text")
-        }
-        _ => false,
-    }
-}
-
-/// Whether a path leads into a tool's result.
-fn is_result_path(path: &[&str], row: &Value) -> bool {
-    match path {
-        ["message", "content", block, _, ..] => {
-            let pointer = format!("/message/content/{block}/type");
-            row.pointer(&pointer).and_then(Value::as_str).is_some_and(|kind| kind.ends_with("tool_result"))
-        }
-        _ => false,
-    }
-}
-
-/// Calls `on` with the path and text of every string. `serde_json` bounds the depth.
-fn walk<'a>(value: &'a Value, path: &mut Vec<&'a str>, on: &mut dyn FnMut(&[&str], &str)) {
-    match value {
-        Value::String(text) => on(path, text),
-        Value::Object(members) => {
-            for (key, value) in members {
-                path.push(key);
-                walk(value, path, on);
-                path.pop();
-            }
-        }
-        Value::Array(values) => {
-            for (at, value) in values.iter().enumerate() {
-                path.push(NUMBERS.get(at).copied().unwrap_or("more"));
-                walk(value, path, on);
-                path.pop();
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Names for places in lists; content has few blocks, and what is beyond is looked at as unknown.
-const NUMBERS: &[&str] = &[
-    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18",
-    "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31",
-];
-
-/// Looks for copies: by digest, then in the candidate's texts, then in the texts of dropped rows.
-fn find_copies(
-    input: &ProofInput<'_>,
-    carried: &Carried,
-    mut copies: Copies,
-    dropped: &HashSet<TextDigest>,
-    checks: &mut Vec<Check>,
-) -> Result<(), ProofFailure> {
-    copies.explain_by(&carried.squashed);
-    copies.explain_by(dropped);
-    if copies.has_short() {
-        // Shortened copies are prefixes: found in one look a text.
-        lines::each_row(input.candidate, |found, _| {
-            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
-            for text in shapes::spoken_places("user", &value) {
-                copies.explain_prefix(text);
-            }
-            Ok(())
-        })?;
-    }
-    for path in [input.candidate, input.source] {
-        if copies.all.is_empty() {
-            break;
-        }
-        lines::each_row(path, |found, _| {
-            let Some(value) = lines::value(found.bytes) else { return Ok(()) };
-            let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
-            if matches!(kind, "user" | "assistant" | "attachment") {
-                let mut texts = Vec::new();
-                walk(&value, &mut texts, &mut |_, text| copies.explain_in(text));
-            }
-            Ok(())
-        })?;
-    }
-    if let Some(copy) = copies.all.first() {
-        let what = format!(
-            "line {} ({}) repeats words that stand neither in the candidate nor in a dropped row",
-            copy.line, copy.what
-        );
-        return fail("copies", what);
-    }
-    if copies.lost > 0 {
-        return fail("copies", format!("{} copies are too large to be looked for", copies.lost));
-    }
-    checks.push(Check { name: "the CLI's own copies", count: copies.count });
-    Ok(())
 }

@@ -72,6 +72,7 @@ struct Hashed {
 impl Read for Hashed {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read(buffer)?;
+        crate::progress::add(count);
         self.hashing.update(buffer.get(..count).unwrap_or_default());
         Ok(count)
     }

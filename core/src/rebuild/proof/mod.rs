@@ -2,15 +2,19 @@
 //! again, and nothing is believed that the plan says without looking.
 //!
 //! - `carried`: each item equals its source; ids, times, order, sums and digests hold.
+//! - `appended`: the way back is the old transcript, and what was said since behind it.
 //! - `dropped`: what is not carried is explained by evidence that does not come from the rules. It
 //!   has its own splitter and decoder (`lines`, `row`), its own idea of what a shape looks like
-//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
+//!   (`shapes`, `noise`) and of which rows are the conversation (`tree`, `places`), and imports nothing from `transcript::chain`, `forks`, `judge` and `speech`.
 
+mod appended;
 mod carried;
 mod copies;
 mod dropped;
 mod lines;
 mod noise;
+mod paths;
+mod places;
 mod row;
 mod shapes;
 mod tree;
@@ -23,6 +27,8 @@ use serde::Serialize;
 use super::candidate::CandidateFile;
 use super::plan::Plan;
 use crate::transcript::TranscriptError;
+
+pub use appended::{AppendedInput, prove_appended};
 
 /// What a proof is made from.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::carried::{ItemTexts, TextDigest, digest};
-use super::shapes::{self, Writer};
+use super::shapes::{self, Writer, at};
 use crate::rebuild::plan::Plan;
 use crate::transcript::ItemKind;
 
@@ -36,17 +36,20 @@ pub(super) fn objection(item: &ItemTexts, kind: &str, row: &Value, plan: &Plan) 
             if ["isSidechain", "isApiErrorMessage"]
                 .iter()
                 .any(|key| row.get(*key) == Some(&Value::Bool(true)))
-                || row.pointer("/message/model").and_then(Value::as_str) == Some("<synthetic>")
+                || at(row, "/message/model").and_then(Value::as_str) == Some("<synthetic>")
             {
                 return Some("its row is a subagent's, or the CLI made it up");
             }
             all(shapes::spoken_places(kind, row).into_iter().map(str::to_owned).collect())
         }
+        (ItemKind::Command, "system") => {
+            all(shapes::spoken_places(kind, row).into_iter().filter_map(shapes::local_command).collect())
+        }
         (ItemKind::Command, "user") => {
             all(shapes::spoken_places(kind, row).into_iter().filter_map(shapes::typed_command).collect())
         }
         (ItemKind::Queued, "attachment") => {
-            let mode = row.pointer("/attachment/commandMode").and_then(Value::as_str);
+            let mode = at(row, "/attachment/commandMode").and_then(Value::as_str);
             if !matches!(mode, None | Some("prompt")) {
                 return Some("it was queued by the runtime");
             }
@@ -57,7 +60,7 @@ pub(super) fn objection(item: &ItemTexts, kind: &str, row: &Value, plan: &Plan) 
             let enqueued = row.get("operation").and_then(Value::as_str) == Some("enqueue");
             enqueued && all(vec![content.to_owned()])
         }
-        (ItemKind::Answer, "user") => all(shapes::answers(row)),
+        (ItemKind::Answer, "user") => all(shapes::answers(row).into_iter().flatten().collect()),
         (ItemKind::Refusal, "user") => all(shapes::refusals(row).into_iter().flatten().collect()),
         (ItemKind::Plan | ItemKind::ToolMessage, "assistant") => {
             let calls = shapes::spoken_calls(row, &plan.rules).into_iter();

@@ -141,14 +141,19 @@ impl<'de> Visitor<'de> for Lean {
         let kind = members.get("type").and_then(Value::as_str).unwrap_or_default();
         let name = members.get("name").and_then(Value::as_str).unwrap_or_default();
         let is_error = members.get("is_error") == Some(&Value::Bool(true));
-        let keep = |key: &str| match (self, kind) {
+        let keep = || match (self, kind) {
             (Self::Attachment, kind) => kind == "queued_command",
-            (_, "tool_result") => key != "content" || is_error,
-            (_, "tool_use") => SPEAKS.contains(&name) || name.starts_with("mcp__"),
+            (_, "tool_use") => !WORDLESS.contains(&name),
             (_, "image" | "document" | "thinking" | "redacted_thinking") => false,
             _ => true,
         };
-        let kept: Vec<bool> = unread.iter().map(|(key, _)| keep(key)).collect();
+        let kept: Vec<bool> = unread
+            .iter()
+            .map(|(key, raw)| match (self, kind) {
+                (Self::Block, "tool_result") if key == "content" => is_error || holds_sentence(raw.get()),
+                _ => keep(),
+            })
+            .collect();
         for ((key, raw), kept) in unread.into_iter().zip(kept) {
             let value =
                 if kept { serde_json::from_str(raw.get()).map_err(A::Error::custom)? } else { Value::Null };
@@ -158,8 +163,16 @@ impl<'de> Visitor<'de> for Lean {
     }
 }
 
-/// Tools whose input holds words of the assistant's; those of others' servers may.
-const SPEAKS: &[&str] = &["ExitPlanMode", "SendUserMessage"];
+/// Tools of the CLI's own whose input may be large and holds nothing that the assistant says.
+const WORDLESS: &[&str] =
+    &["Write", "Edit", "MultiEdit", "NotebookEdit", "Bash", "Task", "Agent", "Workflow"];
+
+/// Whether a result begins as one does that tells what a human answered.
+fn holds_sentence(raw: &str) -> bool {
+    let text = raw.trim_start_matches('"');
+    super::shapes::ANSWERED.iter().any(|head| text.starts_with(head))
+        || raw.starts_with('[') && raw.len() < SMALL
+}
 
 /// What decides whether and how a row is looked at.
 #[derive(Debug, Default)]
@@ -167,6 +180,8 @@ pub(super) struct Envelope {
     pub(super) kind: String,
     pub(super) uuid: Option<String>,
     pub(super) parent: Option<String>,
+    /// It says whom it hangs on, be it nobody.
+    pub(super) names_parent: bool,
     pub(super) logical_parent: Option<String>,
     pub(super) session: Option<String>,
     pub(super) leaf: Option<String>,
@@ -182,7 +197,7 @@ pub(super) struct Read {
 
 /// Kinds of rows that hold words or copies of them.
 const LOOKED_AT: &[&str] =
-    &["user", "assistant", "attachment", "queue-operation", "last-prompt", "api-request-blob"];
+    &["user", "assistant", "attachment", "system", "queue-operation", "last-prompt", "api-request-blob"];
 
 /// Reads a row; nothing when it cannot be decoded.
 pub(super) fn read(bytes: &[u8]) -> Option<Read> {
@@ -196,6 +211,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Read> {
         kind: text("type").unwrap_or_default(),
         uuid: text("uuid"),
         parent: text("parentUuid"),
+        names_parent: value.get("parentUuid").is_some(),
         logical_parent: text("logicalParentUuid"),
         session: text("sessionId"),
         leaf: text("leafUuid"),
@@ -214,6 +230,7 @@ pub(super) fn lean(bytes: &[u8]) -> Option<Read> {
         kind: text("type").unwrap_or_default(),
         uuid: text("uuid"),
         parent: text("parentUuid"),
+        names_parent: members.get("parentUuid").is_some(),
         logical_parent: text("logicalParentUuid"),
         session: text("sessionId"),
         leaf: text("leafUuid"),

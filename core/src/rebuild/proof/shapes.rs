@@ -6,6 +6,16 @@ use serde_json::Value;
 use crate::transcript::drift::{Known, Shape, Verdict};
 use crate::transcript::{ExtractRules, OwnRows, Rule};
 
+/// The value at a path such as `/message/content`, without what `Value::pointer` does for names with
+/// slashes in them: it is asked many times a row.
+pub(super) fn at<'a>(row: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).try_fold(row, |value, step| match value {
+        Value::Object(members) => members.get(step),
+        Value::Array(values) => values.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 fn text_at<'a>(row: &'a Value, path: &str) -> &'a str {
     row.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -110,9 +120,13 @@ pub(super) fn is_runtime_text(text: &str, injected_tags: &[String]) -> bool {
     if opens(text, "task-notification") {
         let rest = behind_blocks(text, &["task-notification"]);
         return rest.lines().map(str::trim).filter(|line| !line.is_empty()).all(|line| {
-            ["Full transcript available at: ", "Read the output file to retrieve the result: "]
-                .iter()
-                .any(|head| line.strip_prefix(head).is_some_and(|path| !path.trim().contains(' ')))
+            let cut = line.find('…').filter(|at| *at > 7).and_then(|at| line.get(..at));
+            ["Full transcript available at: ", "Read the output file to retrieve the result: "].iter().any(
+                |head| {
+                    line.strip_prefix(head).is_some_and(|path| !path.trim().contains(' '))
+                        || cut.is_some_and(|cut| head.starts_with(cut))
+                },
+            )
         });
     }
     is_injected(text, injected_tags)
@@ -135,6 +149,14 @@ pub(super) fn typed_command(text: &str) -> Option<String> {
     let name = name.strip_prefix('/').unwrap_or(name);
     let args = between("<command-args>", "</command-args>").unwrap_or_default();
     Some(if args.trim().is_empty() { format!("/{name}") } else { format!("/{name} {args}") })
+}
+
+/// A command with arguments in a row about a local command, as it was typed.
+pub(super) fn local_command(text: &str) -> Option<String> {
+    let typed =
+        typed_command(text).or_else(|| text.trim_start().starts_with('/').then(|| text.to_owned()))?;
+    let (name, args) = typed.trim_start().split_once(char::is_whitespace)?;
+    (name.len() > 1 && !args.trim().is_empty()).then_some(typed)
 }
 
 /// Who wrote a row, by what its fields say, in the order of their authority (DESIGN 4).
@@ -163,7 +185,7 @@ pub(super) fn writer(row: &Value, own: &OwnRows) -> Writer {
     {
         return Writer::Other;
     }
-    if let Some(kind) = row.pointer("/origin/kind").and_then(Value::as_str) {
+    if let Some(kind) = at(row, "/origin/kind").and_then(Value::as_str) {
         let known = Known::find(Shape::Origin, kind.as_bytes());
         let human = known.is_some_and(|known| known.verdict == Verdict::Look);
         return if human { Writer::Human } else { Writer::Other };
@@ -190,7 +212,7 @@ pub(super) fn writer(row: &Value, own: &OwnRows) -> Writer {
 /// A message from a chat, which is meta although a human wrote it.
 fn is_channel(row: &Value) -> bool {
     let opens = |text: &str| text.trim_start().starts_with("<channel source=\"");
-    match row.pointer("/message/content") {
+    match at(row, "/message/content") {
         Some(Value::String(text)) => opens(text),
         Some(Value::Array(blocks)) => {
             blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).any(opens)
@@ -201,13 +223,17 @@ fn is_channel(row: &Value) -> bool {
 
 /// The texts of a row where words belong.
 pub(super) fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
+    if kind == "system" {
+        let command = text_at(row, "/subtype") == "local_command" && !is_true(row, "isSidechain");
+        return row.get("content").and_then(Value::as_str).filter(|_| command).into_iter().collect();
+    }
     let content = if kind == "attachment" {
         if text_at(row, "/attachment/type") != "queued_command" {
             return Vec::new();
         }
-        row.pointer("/attachment/prompt")
+        at(row, "/attachment/prompt")
     } else {
-        row.pointer("/message/content")
+        at(row, "/message/content")
     };
     match content {
         Some(Value::String(text)) => vec![text],
@@ -221,18 +247,60 @@ pub(super) fn spoken_places<'a>(kind: &str, row: &'a Value) -> Vec<&'a str> {
 }
 
 fn blocks(row: &Value) -> impl Iterator<Item = &Value> {
-    let content = row.pointer("/message/content").or_else(|| row.pointer("/attachment/prompt"));
+    let content = at(row, "/message/content").or_else(|| at(row, "/attachment/prompt"));
     content.and_then(Value::as_array).into_iter().flatten()
 }
 
-/// What a human answered to questions, and the notes beside the answers.
-pub(super) fn answers(row: &Value) -> Vec<String> {
+/// How results begin that tell what a human answered.
+pub(super) const ANSWERED: &[&str] =
+    &["User has answered your questions: ", "Your questions have been answered: "];
+
+/// The answers in the sentence of such a result, for rows that have them nowhere else: between the
+/// quotes if it is plain which those are, else the whole of what stands between the runtime's words.
+fn sentence(text: &str) -> Option<Vec<String>> {
+    let rest = ANSWERED.iter().find_map(|head| text.strip_prefix(head))?;
+    let all = rest.rsplit_once(". You can now continue with").map_or(rest, |(all, _)| all);
+    let inside = all.strip_prefix('"').and_then(|all| all.strip_suffix('"'));
+    let pairs: Option<Vec<String>> = inside.and_then(|inside| {
+        let pairs = inside.split("\", \"").map(|pair| {
+            let (_, answer) = pair.split_once("\"=\"").filter(|(_, answer)| !answer.contains("\"=\""))?;
+            Some(answer.to_owned())
+        });
+        pairs.collect()
+    });
+    let mut answers = pairs.unwrap_or_else(|| vec![all.to_owned()]);
+    answers.retain(|answer| !answer.trim().is_empty());
+    Some(answers)
+}
+
+/// What a human answered to questions, and the notes beside the answers; together what was said at once.
+pub(super) fn answers(row: &Value) -> Vec<Vec<String>> {
     let members = |pointer: &str| {
-        row.pointer(pointer).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::values)
+        at(row, pointer).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::values)
     };
     let notes = members("/toolUseResult/annotations").filter_map(|note| note.get("notes"));
     let texts = members("/toolUseResult/answers").chain(notes).filter_map(Value::as_str);
-    texts.filter(|text| !text.trim().is_empty()).map(str::to_owned).collect()
+    let texts: Vec<Vec<String>> =
+        texts.filter(|text| !text.trim().is_empty()).map(|text| vec![text.to_owned()]).collect();
+    let listed =
+        at(row, "/toolUseResult/answers").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
+    if listed {
+        return texts;
+    }
+    let results = blocks(row).filter(|block| text_at(block, "/type") == "tool_result");
+    let told = results.flat_map(|block| result_texts(block.get("content"))).filter_map(sentence);
+    texts.into_iter().chain(told).collect()
+}
+
+/// The texts of a tool's result: itself, or those of its text blocks.
+fn result_texts(content: Option<&Value>) -> Vec<&str> {
+    match content {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(blocks)) => {
+            blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// What a human said when refusing calls, each with its possible forms.
@@ -287,14 +355,7 @@ pub(super) fn is_bare_command(text: &str, typed: &str) -> bool {
 /// What a human may have said in the result of a refused call: the words with and without the hint
 /// that some versions put behind them. Nothing for other results.
 pub(super) fn refusal(result: &Value) -> Vec<Vec<String>> {
-    let texts: Vec<&str> = match result {
-        Value::String(text) => vec![text],
-        Value::Array(blocks) => {
-            blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str)).collect()
-        }
-        _ => Vec::new(),
-    };
-    let reasons = texts.into_iter().filter_map(|text| {
+    let reasons = result_texts(Some(result)).into_iter().filter_map(|text| {
         let refused = text.starts_with("The user doesn't want to")
             || text.starts_with("Permission for this tool use was denied.");
         let (_, words) = text.split_once("he user said:").filter(|_| refused)?;

@@ -31,18 +31,36 @@ pub(super) enum Nature {
     Other,
 }
 
+/// Forty bytes.
 struct Node {
     key: Key,
     offset: u64,
     parent: u32,
     /// A digest of the API's message id, 0 without one.
     message: u32,
-    nature: Nature,
-    chain: bool,
-    side: bool,
-    boundary: bool,
-    on: bool,
+    /// Where on the chain it stands, [`NONE`] where it does not.
+    place: u32,
     session: u16,
+    nature: Nature,
+    flags: u8,
+}
+
+/// What else is known of a row, one bit each.
+mod flag {
+    /// It can be a leaf.
+    pub(super) const CHAIN: u8 = 1;
+    /// A subagent's.
+    pub(super) const SIDE: u8 = 2;
+    /// A compaction's boundary.
+    pub(super) const BOUNDARY: u8 = 4;
+    /// Part of the conversation.
+    pub(super) const ON: u8 = 8;
+}
+
+impl Node {
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
 }
 
 /// The rows with a uuid.
@@ -57,8 +75,6 @@ pub(super) struct Tree {
     logical: Vec<(u32, Key)>,
     leaves: Vec<Key>,
     sessions: Vec<String>,
-    /// Places of rows on the chain, by offset, in its order.
-    order: Vec<(u64, u32)>,
 }
 
 fn key(id: &str) -> Key {
@@ -69,6 +85,11 @@ fn key(id: &str) -> Key {
 }
 
 impl Tree {
+    /// For a file with this many rows: growing would hold two copies of all of them.
+    pub(super) fn of(rows: usize) -> Self {
+        Self { nodes: Vec::with_capacity(rows), ..Self::default() }
+    }
+
     /// Takes in a row in file order.
     pub(super) fn push(&mut self, row: &Envelope, offset: u64, nature: Nature, message: Option<&str>) {
         if row.kind == "last-prompt"
@@ -81,7 +102,10 @@ impl Tree {
         }
         let Some(id) = row.uuid.as_deref() else { return };
         let number = u32::try_from(self.nodes.len()).unwrap_or(MISSING - 1);
+        let kinds = ["user", "assistant", "attachment", "system"];
+        let chain = kinds.contains(&row.kind.as_str()) && !row.is_sidechain;
         let parent = match row.parent.as_deref().map(key) {
+            None if chain && !row.names_parent && !row.is_boundary => MISSING,
             None => NONE,
             Some(parent) => self.find(&parent).unwrap_or_else(|| {
                 self.early.push((number, parent));
@@ -96,7 +120,6 @@ impl Tree {
             self.sessions.push(session.to_owned());
             self.sessions.len() - 1
         });
-        let kinds = ["user", "assistant", "attachment", "system"];
         let node = Node {
             key: key(id),
             offset,
@@ -104,11 +127,11 @@ impl Tree {
             message: message
                 .map_or(0, |id| u32::from_be_bytes(key(id)[..4].try_into().unwrap_or_default()) | 1),
             nature,
-            chain: kinds.contains(&row.kind.as_str()) && !row.is_sidechain,
-            side: row.is_sidechain,
-            boundary: row.is_boundary,
-            on: false,
+            place: NONE,
             session: u16::try_from(session).unwrap_or(u16::MAX),
+            flags: [(flag::CHAIN, chain), (flag::SIDE, row.is_sidechain), (flag::BOUNDARY, row.is_boundary)]
+                .into_iter()
+                .fold(0, |flags, (flag, is)| if is { flags | flag } else { flags }),
         };
         let hash = self.hasher.hash_one(node.key);
         let same = |other: &u32| self.nodes.get(*other as usize).is_some_and(|n| n.key == node.key);
@@ -154,10 +177,12 @@ impl Tree {
         let mut path = Vec::new();
         let mut next = self.leaf();
         while let Some(row) = next {
-            let Some(node) = self.nodes.get_mut(row as usize).filter(|node| !node.on) else { break };
-            node.on = true;
+            let Some(node) = self.nodes.get_mut(row as usize).filter(|node| !node.is(flag::ON)) else {
+                break;
+            };
+            node.flags |= flag::ON;
             path.push(row);
-            next = match (node.parent, node.boundary) {
+            next = match (node.parent, node.is(flag::BOUNDARY)) {
                 (MISSING, _) => self.stitch(row),
                 (NONE, false) => None,
                 (NONE, true) => {
@@ -168,18 +193,20 @@ impl Tree {
                 _ => self.parent(row),
             };
         }
-        path.reverse();
+        for (place, row) in path.iter().rev().enumerate() {
+            if let Some(node) = self.nodes.get_mut(*row as usize) {
+                node.place = u32::try_from(place).unwrap_or(NONE);
+            }
+        }
         self.join_messages();
-        let place =
-            |(at, row): (usize, &u32)| Some((self.node(*row)?.offset, u32::try_from(at).unwrap_or(u32::MAX)));
-        self.order = path.iter().enumerate().filter_map(place).collect();
-        self.order.sort_unstable();
     }
 
     fn leaf(&self) -> Option<u32> {
         let named = self.leaves.iter().rev().find_map(|leaf| self.find(leaf));
         let Some(named) = named else {
-            return (0..self.count()).rev().find(|row| self.node(*row).is_some_and(|node| node.chain));
+            return (0..self.count())
+                .rev()
+                .find(|row| self.node(*row).is_some_and(|node| node.is(flag::CHAIN)));
         };
         let mut below = vec![false; self.nodes.len()];
         if let Some(slot) = below.get_mut(named as usize) {
@@ -191,7 +218,7 @@ impl Tree {
                 let hangs = self
                     .parent(row)
                     .is_some_and(|parent| below.get(parent as usize).copied().unwrap_or(false));
-                let side = self.node(row).is_some_and(|node| node.side);
+                let side = self.node(row).is_some_and(|node| node.is(flag::SIDE));
                 if let Some(slot) = below.get_mut(row as usize).filter(|slot| hangs && !**slot && !side) {
                     *slot = true;
                     grew = true;
@@ -203,7 +230,7 @@ impl Tree {
         }
         let tip = (0..self.count()).rev().find(|row| {
             below.get(*row as usize).copied().unwrap_or(false)
-                && self.node(*row).is_some_and(|node| node.chain)
+                && self.node(*row).is_some_and(|node| node.is(flag::CHAIN))
         });
         tip.or(Some(named))
     }
@@ -212,7 +239,8 @@ impl Tree {
     fn stitch(&self, row: u32) -> Option<u32> {
         let session = self.node(row)?.session;
         (0..row).rev().find(|before| {
-            self.node(*before).is_some_and(|node| node.chain && !node.on && node.session == session)
+            self.node(*before)
+                .is_some_and(|node| node.is(flag::CHAIN) && !node.is(flag::ON) && node.session == session)
         })
     }
 
@@ -220,13 +248,15 @@ impl Tree {
     fn join_messages(&mut self) {
         for row in 0..self.count() {
             let Some(parent) = self.parent(row).and_then(|parent| self.node(parent)) else { continue };
-            if !parent.on || parent.nature != Nature::Model {
+            if !parent.is(flag::ON) || parent.nature != Nature::Model {
                 continue;
             }
             let message = parent.message;
             if let Some(node) = self.nodes.get_mut(row as usize) {
                 let same = node.nature == Nature::Model && node.message == message && message != 0;
-                node.on |= same || node.nature == Nature::Result;
+                if same || node.nature == Nature::Result {
+                    node.flags |= flag::ON;
+                }
             }
         }
     }
@@ -234,13 +264,13 @@ impl Tree {
     /// Whether the row at an offset is part of the conversation.
     pub(super) fn is_on(&self, offset: u64) -> bool {
         // Rows are in file order.
-        self.at(offset).and_then(|row| self.node(row)).is_some_and(|node| node.on)
+        self.at(offset).and_then(|row| self.node(row)).is_some_and(|node| node.is(flag::ON))
     }
 
     /// Where on the chain the row at an offset stands.
     pub(super) fn place(&self, offset: u64) -> Option<u32> {
-        let at = self.order.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
-        self.order.get(at).map(|(_, place)| *place)
+        let place = self.node(self.at(offset)?)?.place;
+        (place != NONE).then_some(place)
     }
 
     /// Whether a later row has the same uuid as the one at an offset.
@@ -287,12 +317,18 @@ impl Tree {
 
     /// The first row of the conversation with words, and its nature.
     pub(super) fn first(&self) -> Option<(u64, Nature)> {
-        let mut places = self.order.clone();
-        places.sort_unstable_by_key(|(_, place)| *place);
-        places.into_iter().find_map(|(offset, _)| {
-            let node = self.node(self.at(offset)?)?;
-            matches!(node.nature, Nature::Human | Nature::Model | Nature::Summary)
-                .then_some((offset, node.nature))
-        })
+        let words = [Nature::Human, Nature::Model, Nature::Summary];
+        let on = self.nodes.iter().filter(|node| node.place != NONE && words.contains(&node.nature));
+        on.min_by_key(|node| node.place).map(|node| (node.offset, node.nature))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_takes_forty_bytes() {
+        assert_eq!(size_of::<Node>(), 40);
     }
 }

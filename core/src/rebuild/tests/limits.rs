@@ -211,7 +211,7 @@ fn everyday_words_trip_the_poison_pattern_and_the_message_says_so() {
     let plan = Ask::new().plan(&script.file().path);
     assert_eq!(plan.stats.poison_score, 2);
     assert!(!plan.is_hard_blocked());
-    insta::assert_snapshot!(plan.blocked_reason(), @r#"the poison pattern matches 2 times in the last ten turns ("AUP" in line 5, "aup" in line 5). An everyday word, or talk about the pattern itself, trips it too: narrow poison_pattern (now "(?i)(AUP|Acceptable Use|policy violation|policy blocked|refusal loop|毒上下文|中毒|拒绝循环)"), or confirm in spite of it"#);
+    insta::assert_snapshot!(plan.blocked_reason(), @r#"the poison pattern matches 2 times in the last ten turns ("AUP" in line 5, "aup" in line 5). An everyday word, or talk about the pattern itself, trips it too: narrow poison_pattern (now "(?i)(AUP|Acceptable Use|policy violation|policy blocked|refusal loop|毒上下文|中毒|拒绝循环)"), or confirm in spite of it: `kael-runner request`, then `kael-runner confirm`"#);
     let mut old = Script::new();
     old.human("policy blocked, policy blocked");
     old.says("what?");

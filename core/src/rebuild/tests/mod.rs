@@ -1,7 +1,11 @@
 //! Rebuilds of small transcripts. `said` forms what a candidate says; each file looks at one matter.
 
+mod calibration;
+mod clauses;
+mod decisions;
 mod doubts;
 mod generations;
+mod hidden;
 mod limits;
 mod mutations;
 mod properties;
@@ -67,7 +71,7 @@ impl Ask {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = fixture.beside(&format!("candidate-{number}.jsonl"));
-        let file = write_candidate(&plan, &fixture.path, &path).unwrap();
+        let file = write_candidate(&crate::disk::Disk::real(), &plan, &fixture.path, &path).unwrap();
         let proof = prove(&ProofInput {
             plan: &plan,
             source: &fixture.path,

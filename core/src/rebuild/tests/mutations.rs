@@ -98,7 +98,7 @@ fn misjudged(script: &Script, evidence: &Evidence, change: impl Fn(&mut Plan)) -
     let mut plan = ask.plan(&fixture.path);
     change(&mut plan);
     let path = fixture.beside("candidate.jsonl");
-    let file = write_candidate(&plan, &fixture.path, &path).unwrap();
+    let file = write_candidate(&crate::disk::Disk::real(), &plan, &fixture.path, &path).unwrap();
     let proof = prove(&ProofInput {
         plan: &plan,
         source: &fixture.path,
@@ -221,11 +221,16 @@ fn the_dropped_side_imports_nothing_from_the_rules() {
         ("copies", include_str!("../proof/copies.rs")),
         ("lines", include_str!("../proof/lines.rs")),
         ("shapes", include_str!("../proof/shapes.rs")),
+        ("paths", include_str!("../proof/paths.rs")),
+        ("places", include_str!("../proof/places.rs")),
         ("noise", include_str!("../proof/noise.rs")),
         ("row", include_str!("../proof/row.rs")),
         ("tree", include_str!("../proof/tree.rs")),
     ] {
-        for module in ["chain", "forks", "judge", "speech", "head", "reader", "json", "survey", "index"] {
+        for module in [
+            "chain", "forks", "doubts", "queue", "judge", "speech", "head", "reader", "json", "survey",
+            "index",
+        ] {
             assert!(!text.contains(&format!("transcript::{module}")), "{name} imports {module}");
             assert!(!text.contains(&format!(" {module}::")), "{name} uses {module}");
         }

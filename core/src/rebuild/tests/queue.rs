@@ -163,6 +163,19 @@ fn an_absorbed_message_without_words_blocks() {
                             "commandMode": "prompt"}));
     shown.says("done");
     assert_eq!(carried(&shown), ["H=list", "H:hurry", "A:done"]);
+    // 2.1.199 writes the row first.
+    let mut early = Script::new();
+    early.human("list");
+    early.queue("enqueue", None);
+    early.attachment(json!({"type": "queued_command", "prompt": [{"type": "text", "text": "hurry"}],
+                            "commandMode": "prompt"}));
+    early.queue("remove", None);
+    early.says("done");
+    assert_eq!(carried(&early), ["H=list", "H:hurry", "A:done"]);
+    let mut another = early;
+    another.queue("enqueue", None).queue("remove", None);
+    another.says("and done");
+    assert_eq!(blocked(&another), [(BlockKind::QueuedWords, Some(6))], "one row is one message");
     let mut ask = Ask::new();
     ask.rules.accept_unknown = vec!["queue-operation/wordless".to_owned()];
     assert_eq!(carried_with(&script, &ask), ["H=list", "A:done"]);

@@ -194,7 +194,8 @@ fn a_row_behind_a_torn_half_is_read() {
     assert_eq!(
         plan.blocked_reason(),
         "line 2: a row that was torn, with the next one behind it (88 bytes); one place of this transcript cannot be \
-         read and may have held words: look at it, then accept the loss with --accept-damage 1"
+         read and may have held words: look at it, then accept the loss with `kael-runner plan --decide \
+         damage=1`, or for this plan alone with --accept-damage 1"
     );
     ask.accept_damage = Some(1);
     assert_eq!(carried_with(&script, &ask), ["H=hello there", "H=after the crash", "A:yes"]);

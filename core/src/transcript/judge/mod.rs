@@ -18,10 +18,11 @@ mod user;
 
 use super::drift::{Known, Shape, Verdict, could_hold_words, unknown_words};
 use super::head::{Block, BlockKind, Head, KaelHead, Level, RowKind};
-use super::json::Span;
+use super::json::{Span, decode};
 use super::rules::{ExtractRules, OwnRows, Rule};
 
-pub(crate) use text::{PLAN_HEAD, command_text};
+use text::TextShape;
+pub(crate) use text::{PLAN_HEAD, command_text, is_notification, is_teammates};
 
 /// Who says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -241,6 +242,7 @@ impl Context<'_> {
                     self.unknown(Shape::Queue, head.operation, row, Span::new(0, row.len()), out);
                 } else {
                     out.rule = Some(Rule::QueueCopy);
+                    self.enqueued(row, head, out);
                 }
             }
             (Some(Verdict::Look), _) => out.rule = Some(Rule::Bookkeeping),
@@ -250,6 +252,32 @@ impl Context<'_> {
         }
         #[cfg(test)]
         switched_off::apply(head, out);
+    }
+
+    /// A queued text of the runtime's with something behind it may be merged with a human's.
+    fn enqueued(&self, row: &[u8], head: &Head, out: &mut Judged) {
+        let Some(content) = head.row_content.filter(|_| Head::is(head.operation, row, "enqueue")) else {
+            return;
+        };
+        let raw = content.of(row).trim_ascii_start();
+        if !raw.starts_with(b"<t") {
+            return;
+        }
+        let decoded = decode(content.of(row)).text;
+        let holds = |tag: &str| decoded.contains(tag);
+        // One that is cut before its end has nothing behind it.
+        let merged = if raw.starts_with(b"<task-notification>") && holds("</task-notification>") {
+            Some(("queue-operation/task-notification", text::NOTIFICATION_AND_MORE))
+                .filter(|_| !is_notification(&decoded))
+        } else if raw.starts_with(b"<teammate-message") && holds("</teammate-message>") {
+            Some(("queue-operation/teammate-message", text::TEAMMATE_AND_MORE))
+                .filter(|_| !is_teammates(&decoded))
+        } else {
+            None
+        };
+        if let Some((key, what)) = merged.filter(|(key, _)| !self.rules.accepts(key)) {
+            out.trouble = Some(Trouble::Ambiguous { key, what });
+        }
     }
 
     /// Where words may stand, a new field with words in it is a change of the format.
@@ -295,7 +323,10 @@ impl Context<'_> {
             out.rule = Some(Rule::Sidechain);
         } else if Known::find(Shape::System, name).is_some() {
             out.drop_span(Rule::SystemRow, whole, false);
-            out.rule = Some(Rule::SystemRow);
+            if name == b"local_command" {
+                local_command(row, head, out);
+            }
+            out.settle(Rule::SystemRow);
         } else {
             self.unknown(Shape::System, head.subtype, row, whole, out);
         }
@@ -386,9 +417,27 @@ impl Context<'_> {
     }
 }
 
+/// Some versions note a command that a human typed in a row of the system's, as it was typed or in tags:
+/// with arguments it is speech, like any other.
+fn local_command(row: &[u8], head: &Head, out: &mut Judged) {
+    let Some(content) = head.row_content else { return };
+    let dropped = out.parts.len() - 1;
+    match text::local_command(content.of(row)) {
+        Some(TextShape::Command { name, args }) => {
+            let take = Take::Command { name: content.inner(name.0, name.1) };
+            out.say_inside(dropped, Role::Human, ItemKind::Command, content.inner(args.0, args.1));
+            if let Some(part) = out.parts.last_mut() {
+                part.take = take;
+            }
+        }
+        Some(TextShape::Words) => out.say_inside(dropped, Role::Human, ItemKind::Command, content),
+        _ => {}
+    }
+}
+
 /// How a shape is named in messages and in `accept_unknown`.
 pub(crate) fn shape_name(shape: Shape, name: Option<Span>, row: &[u8]) -> String {
-    let name = name.map_or_else(String::new, |name| super::json::decode(name.of(row)).text.into_owned());
+    let name = name.map_or_else(String::new, |name| decode(name.of(row)).text.into_owned());
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     let prefix = match shape {
         Shape::Row => "",

@@ -1,6 +1,12 @@
-//! Rules switched off by tests, to see what the proof makes of it.
+//! Rules switched off by tests, to see what the proof makes of it; and for a whole run of the tests, to see
+//! which of them hold a rule:
+//!
+//! ```text
+//! KAEL_SWITCH_OFF=rule:meta    cargo test -p kael-core --lib rebuild     # or kind:answer, step:stitch
+//! ```
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use super::super::head::{BlockKind, Content, Head, RowKind};
 use super::super::rules::Rule;
@@ -8,11 +14,34 @@ use super::{ItemKind, Judged, Role, Take};
 
 thread_local! {
     /// This rule drops nothing: what it would drop is taken for words.
-    pub(crate) static RULE: Cell<Option<Rule>> = const { Cell::new(None) };
+    pub(crate) static RULE: Cell<Option<Rule>> =
+        Cell::new(named("rule:").and_then(|name| Rule::ALL.iter().copied().find(|rule| rule.name() == name)));
     /// Speech of this kind is not seen.
-    pub(crate) static KIND: Cell<Option<ItemKind>> = const { Cell::new(None) };
+    pub(crate) static KIND: Cell<Option<ItemKind>> =
+        Cell::new(named("kind:").and_then(|name| KINDS.iter().copied().find(|kind| is_called(*kind, name))));
     /// This part of finding the conversation does nothing.
-    pub(crate) static STEP: Cell<Option<&'static str>> = const { Cell::new(None) };
+    pub(crate) static STEP: Cell<Option<&'static str>> = Cell::new(named("step:"));
+}
+
+/// What the environment switches off for the whole run.
+fn named(prefix: &str) -> Option<&'static str> {
+    static OFF: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("KAEL_SWITCH_OFF").ok());
+    OFF.as_deref()?.strip_prefix(prefix)
+}
+
+const KINDS: &[ItemKind] = &[
+    ItemKind::Words,
+    ItemKind::Command,
+    ItemKind::Answer,
+    ItemKind::Refusal,
+    ItemKind::Plan,
+    ItemKind::ToolMessage,
+    ItemKind::Queued,
+    ItemKind::Image,
+];
+
+fn is_called(kind: ItemKind, name: &str) -> bool {
+    serde_json::to_value(kind).is_ok_and(|kind| kind == name)
 }
 
 /// Whether a step of finding the conversation is switched off.

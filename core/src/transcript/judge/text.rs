@@ -36,6 +36,10 @@ const OUTPUT_TAGS: &[&str] = &[
     "bash-stdout",
     "bash-stderr",
 ];
+/// What blocks where a human's words may have been merged with the runtime's.
+pub(super) const NOTIFICATION_AND_MORE: &str =
+    "a background task's notification with text after it that may be a human's";
+pub(super) const TEAMMATE_AND_MORE: &str = "a message of another agent with text after it";
 /// Sentences the runtime puts after a notification, each followed by a path.
 const AFTER_NOTIFICATION: &[&str] =
     &["Full transcript available at: ", "Read the output file to retrieve the result: "];
@@ -71,12 +75,10 @@ pub(super) fn shape(raw: &[u8], rules: &ExtractRules) -> TextShape {
         return notification(text);
     }
     if text.starts_with("<teammate-message") {
-        return match strip_blocks(text, &mut |tag| tag == "teammate-message") {
-            "" => TextShape::Runtime(Rule::TeammateMessage),
-            _ => TextShape::Ambiguous {
-                key: "user/teammate-message",
-                what: "a message of another agent with text after it",
-            },
+        return if is_teammates(text) {
+            TextShape::Runtime(Rule::TeammateMessage)
+        } else {
+            TextShape::Ambiguous { key: "user/teammate-message", what: TEAMMATE_AND_MORE }
         };
     }
     if OUTPUT_TAGS.iter().any(|tag| opens(text, tag)) {
@@ -114,21 +116,35 @@ fn strip_blocks<'a>(mut text: &'a str, known: &mut dyn FnMut(&str) -> bool) -> &
     }
 }
 
-fn notification(text: &str) -> TextShape {
+/// Whether a text is nothing but messages of other agents.
+pub(crate) fn is_teammates(text: &str) -> bool {
+    text.trim_start().starts_with("<teammate-message")
+        && strip_blocks(text, &mut |tag| tag == "teammate-message").is_empty()
+}
+
+/// Whether a text is a task's notification, perhaps with the runtime's own sentences behind it.
+pub(crate) fn is_notification(text: &str) -> bool {
+    let text = text.trim();
     let rest = strip_blocks(text, &mut |tag| tag == "task-notification");
-    let runtime = rest.lines().filter(|line| !line.trim().is_empty()).all(|line| {
-        // A path has no spaces in the CLI's own wording; a sentence after it would.
-        AFTER_NOTIFICATION
-            .iter()
-            .any(|known| line.trim().strip_prefix(known).is_some_and(|path| !path.trim().contains(' ')))
-    });
-    if runtime {
+    text.starts_with("<task-notification>") && rest.lines().all(is_after_notification)
+}
+
+fn is_after_notification(line: &str) -> bool {
+    let line = line.trim();
+    // A path has no spaces in the CLI's own wording; a sentence after it would. Who keeps a copy may
+    // have shortened it.
+    let known = |known: &&str| {
+        line.strip_prefix(*known).is_some_and(|path| !path.trim().contains(' '))
+            || line.split_once('…').is_some_and(|(front, _)| front.len() > 7 && known.starts_with(front))
+    };
+    line.is_empty() || AFTER_NOTIFICATION.iter().any(known)
+}
+
+fn notification(text: &str) -> TextShape {
+    if is_notification(text) {
         TextShape::Runtime(Rule::TaskNotification)
     } else {
-        TextShape::Ambiguous {
-            key: "user/task-notification",
-            what: "a background task's notification with text after it that may be a human's",
-        }
+        TextShape::Ambiguous { key: "user/task-notification", what: NOTIFICATION_AND_MORE }
     }
 }
 
@@ -158,6 +174,18 @@ fn command(raw: &[u8]) -> TextShape {
         return TextShape::Runtime(Rule::BareCommand);
     }
     TextShape::Command { name, args }
+}
+
+/// What a row about a local command says: a command in tags, one with arguments as it was typed
+/// ([`TextShape::Words`]), or nothing of a human's.
+pub(super) fn local_command(raw: &[u8]) -> Option<TextShape> {
+    let decoded = decode(raw);
+    let text = decoded.text.trim_start();
+    if text.starts_with("<command-name>") || text.starts_with("<command-message>") {
+        return Some(command(raw));
+    }
+    let (name, args) = text.strip_prefix('/')?.split_once(char::is_whitespace)?;
+    (!name.is_empty() && !args.trim().is_empty()).then_some(TextShape::Words)
 }
 
 /// A slash command as it was typed.
@@ -212,6 +240,10 @@ mod tests {
             (
                 "<teammate-message id=\"a\">{\"x\":1}</teammate-message>\n<teammate-message>b</teammate-message>",
                 Rule::TeammateMessage,
+            ),
+            (
+                "<task-notification>x</task-notification>\nRead the output file to retr…[and more]",
+                Rule::TaskNotification,
             ),
             ("<command-name>/clear</command-name>\n  <command-args></command-args>", Rule::BareCommand),
             (

@@ -37,10 +37,18 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn tool_result(&self, block: &Block, row: &[u8], out: &mut Judged) {
+    pub(super) fn tool_result(&self, block: &Block, row: &[u8], head: &Head, out: &mut Judged) {
         let dropped = out.parts.len();
         out.drop_span(Rule::ToolResult, block.whole, true);
-        let Some(content) = block.content.filter(|_| block.is_error) else { return };
+        let Some(content) = block.content else { return };
+        if !block.is_error {
+            if ANSWERED.iter().any(|begin| memchr::memmem::find(near(content.of(row)), begin).is_some())
+                && !has_answers(row, head)
+            {
+                told_answers(row, content, dropped, out);
+            }
+            return;
+        }
         let mut texts = Vec::new();
         if texts_in(row, content, &mut texts).is_err() {
             return;
@@ -74,6 +82,67 @@ impl Context<'_> {
             }
         }
     }
+}
+
+/// How results begin that tell what a human answered.
+const ANSWERED: &[&[u8]] = &[b"User has answered your questions: ", b"Your questions have been answered: "];
+/// What stands behind the answers.
+const ANSWERED_END: &[u8] = b". You can now continue with";
+
+/// The beginning of a result, where such a sentence stands if there is one.
+fn near(content: &[u8]) -> &[u8] {
+    content.get(..256).unwrap_or(content)
+}
+
+/// Whether the row lists what was answered beside its result.
+fn has_answers(row: &[u8], head: &Head) -> bool {
+    let mut answers = Vec::new();
+    head.tool_use_result.is_some_and(|span| answers_in(row, span, &mut answers).is_ok())
+        && !answers.is_empty()
+}
+
+/// The answers in a result's sentence, for rows that have them nowhere else. Questions and answers stand
+/// between quotes; where those of their own make it unclear which is which, the whole list is said.
+fn told_answers(row: &[u8], content: Span, dropped: usize, out: &mut Judged) {
+    let mut texts = Vec::new();
+    if texts_in(row, content, &mut texts).is_err() {
+        return;
+    }
+    for text in texts {
+        let raw = text.of(row);
+        let Some(from) = ANSWERED.iter().find(|head| raw.starts_with(head)).map(|head| head.len()) else {
+            continue;
+        };
+        let to = memchr::memmem::rfind(&raw[from..], ANSWERED_END).map_or(raw.len(), |at| from + at);
+        let list = text.inner(from, to);
+        let pairs = pairs_of(list.of(row));
+        let spans: Vec<Span> = match &pairs {
+            Some(pairs) => pairs.iter().map(|(from, to)| list.inner(*from, *to)).collect(),
+            None => vec![list],
+        };
+        for span in spans {
+            if !decode(span.of(row)).text.trim().is_empty() {
+                out.say_inside(dropped, Role::Human, ItemKind::Answer, span);
+            }
+        }
+    }
+}
+
+/// Where the answers stand in `"Q"="A", "Q"="A"` with escaped quotes; nothing where that is unclear.
+fn pairs_of(list: &[u8]) -> Option<Vec<(usize, usize)>> {
+    let (middle, between) = (br#"\"=\""#, br#"\", \""#);
+    let inside = list.strip_prefix(br#"\""#)?.strip_suffix(br#"\""#)?;
+    let mut from = 2;
+    let ends: Vec<usize> = memchr::memmem::find_iter(inside, between).map(|at| at + 2).collect();
+    let mut pairs = Vec::new();
+    for to in ends.into_iter().chain([inside.len() + 2]) {
+        let pair = list.get(from..to)?;
+        let mut found = memchr::memmem::find_iter(pair, middle);
+        let (Some(at), None) = (found.next(), found.next()) else { return None };
+        pairs.push((from + at + middle.len(), to));
+        from = to + between.len();
+    }
+    Some(pairs)
 }
 
 /// A result's texts: itself, or those of its text blocks.

@@ -119,7 +119,7 @@ impl Context<'_> {
                     Some(text) => self.text(writer, text, row, (texts == 1, head.is_typed), out),
                     None => self.plain_block(block, row, out),
                 },
-                BlockKind::ToolResult => self.tool_result(block, row, out),
+                BlockKind::ToolResult => self.tool_result(block, row, head, out),
                 BlockKind::Image | BlockKind::Document => media.push(*block),
                 BlockKind::Thinking | BlockKind::ToolUse | BlockKind::Other => {
                     self.plain_block(block, row, out);

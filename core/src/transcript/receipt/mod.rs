@@ -3,6 +3,7 @@
 //! Read after the invocation has exited: a running CLI's output is ahead of its file. The answer
 //! depends on the file alone, never on an exit code or a result line.
 
+mod footing;
 mod turn;
 
 use std::collections::HashSet;
@@ -11,8 +12,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::footing::{Footing, footing};
 use self::turn::Turn;
 use super::error::TranscriptError;
+use super::head::RowKind;
 use super::index::{Link, RowKey, RowNo, flag};
 use super::json::decode;
 use super::judge::{Context, Judged};
@@ -125,6 +128,12 @@ pub struct Receipt {
     pub on_live_chain: bool,
     /// The line of the message's row; not counted where the message is answered and the file long.
     pub row_line: Option<u64>,
+    /// The message was taken into a turn that ran already: it stands in an attachment and has no row of its own.
+    pub absorbed: bool,
+    /// A row of ours closes the turn, though nothing answered it: the next message begins another one.
+    pub closed: bool,
+    /// The uuid of the row of another message that was taken into this one's turn, behind the last result of a tool.
+    pub absorbed_row: Option<String>,
     /// An interrupt row stands after the last row of the model's.
     pub interrupted: bool,
     /// The last API error after the message, if nothing of the model's came after it.
@@ -156,6 +165,9 @@ impl Receipt {
             first_usage: None,
             on_live_chain: false,
             row_line: None,
+            absorbed: false,
+            closed: false,
+            absorbed_row: None,
             interrupted: false,
             api_error: None,
             row: None,
@@ -282,18 +294,24 @@ fn look(
             break;
         }
     }
-    let uuid = |row: Option<RowNo>, rows: &mut Rows| -> Result<Option<String>, TranscriptError> {
-        let Some(entry) = row.and_then(|row| survey.index.get(row)) else { return Ok(None) };
-        let (bytes, head) = rows.read(entry)?;
-        Ok(head.uuid.map(|id| decode(id.of(bytes)).text.into_owned()))
-    };
     let mut receipt = turn.finish();
-    receipt.last_assistant_before = uuid(before, &mut rows)?;
-    receipt.near_root = uuid(root, &mut rows)?;
-    receipt.row = uuid(Some(ours), &mut rows)?;
+    receipt.last_assistant_before = uuid_of(before, &survey, &mut rows)?;
+    receipt.near_root = uuid_of(root, &survey, &mut rows)?;
+    receipt.row = uuid_of(Some(ours), &survey, &mut rows)?;
     receipt.on_live_chain = on_live_chain;
+    receipt.absorbed = match survey.index.get(ours).copied() {
+        Some(entry) => rows.read(&entry)?.1.kind == RowKind::Attachment,
+        None => false,
+    };
     receipt.row_line = survey.index.get(ours).map(super::index::Entry::line);
     Ok(Some(receipt))
+}
+
+/// A row's uuid as it stands in the file.
+fn uuid_of(row: Option<RowNo>, survey: &Survey, rows: &mut Rows) -> Result<Option<String>, TranscriptError> {
+    let Some(entry) = row.and_then(|row| survey.index.get(row)) else { return Ok(None) };
+    let (bytes, head) = rows.read(entry)?;
+    Ok(head.uuid.map(|id| decode(id.of(bytes)).text.into_owned()))
 }
 
 /// How much in front of the invocation is read at first.

@@ -206,7 +206,24 @@ fn an_absorbed_message_is_found_by_the_uuid_that_was_sent() {
                              "source_uuid": "sent-7", "commandMode": "prompt"}));
     script.says("Done, in a hurry.");
     let receipt = of(&script, "sent-7");
+    assert!(receipt.absorbed && receipt.on_live_chain);
     assert_eq!((receipt.after, receipt.replies.len()), (After::Answered, 1));
+}
+
+#[test]
+fn a_turn_that_took_a_message_in_goes_on_behind_it() {
+    let (mut script, _) = seeded();
+    let ours = script.human("list");
+    script.calls("Bash", json!({"command": "ls"}));
+    script.result("Bash", json!("kite.txt"), false);
+    let queued = json!({"type": "queued_command", "prompt": [{"type": "text", "text": "hurry"}],
+                        "source_uuid": "sent-7", "commandMode": "prompt"});
+    script.attachment(queued);
+    let receipt = of(&script, &ours);
+    assert!(matches!(receipt.after, After::ToolsFinished { .. }) && receipt.absorbed_row.is_some());
+    script.calls("Read", json!({"file_path": "kite.txt"}));
+    script.result("Read", json!("red"), false);
+    assert_eq!(of(&script, &ours).absorbed_row, None, "it stands in front of the last result");
 }
 
 #[test]

@@ -23,6 +23,10 @@ pub(super) struct Turn {
     done: HashSet<RowKey>,
     /// The last row with a result, in file order.
     last_result_row: Option<String>,
+    /// A message that was absorbed behind it.
+    absorbed_row: Option<String>,
+    /// Our marker of an open tail stands behind it.
+    closed: bool,
     /// The last row of the model's finished its message.
     finished: bool,
     interrupted: bool,
@@ -55,6 +59,10 @@ impl Turn {
                 self.assistant(row, head, judged);
                 true
             }
+            RowKind::Attachment if judged.says(Role::Human) => {
+                self.absorbed_row = head.uuid.map(|id| decode(id.of(row)).text.into_owned());
+                true
+            }
             _ => true,
         }
     }
@@ -69,6 +77,7 @@ impl Turn {
             if let Some(id) = block.id.filter(|_| !made_up) {
                 self.done.insert(RowKey::of(id.of(row)));
                 self.last_result_row = head.uuid.map(|id| decode(id.of(row)).text.into_owned());
+                self.absorbed_row = None;
             }
         }
         if judged.parts.iter().any(|part| part.rule == Rule::Interrupt) {
@@ -98,6 +107,7 @@ impl Turn {
         // In a candidate stand only turns that were resolved before it was made; its rows have no
         // `stop_reason`, and a message that nobody answered has our marker behind it.
         if head.kael.is_some_and(|kael| Head::is(kael.kind, row, "open_tail")) {
+            self.closed = true;
             return;
         }
         self.api_error = None;
@@ -161,6 +171,8 @@ impl Turn {
         Receipt {
             after,
             replies: self.replies,
+            absorbed_row: self.absorbed_row,
+            closed: self.closed,
             usage: self.usage,
             first_usage: self.first_usage,
             interrupted: self.interrupted,

@@ -206,6 +206,10 @@ fn going_back_is_asked_first() {
     chat.submit("/rollback", "k".into());
     let acts = chat.submit("yes", "k".into());
     assert!(matches!(sent(&acts)[..], [ClientLine::Command { name: CommandName::Rollback, .. }]));
+    chat.submit("/rollback carry", "k".into());
+    assert_eq!(chat.prompt(), "go back to the session before, with what was said since? y/n › ");
+    let acts = chat.submit("y", "k".into());
+    assert!(matches!(sent(&acts)[..], [ClientLine::Command { name: CommandName::RollbackCarrying, .. }]));
 }
 
 #[test]
@@ -216,7 +220,11 @@ fn what_begins_with_a_slash_is_ours_or_said() {
     assert!(shown(&chat.submit("/staus", "k".into()))[0].contains("no command here"));
     assert!(matches!(sent(&chat.submit("/etc/hosts is a file", "k".into()))[..], [ClientLine::Say { .. }]));
     assert_eq!(chat.submit("/quit", "k".into()), [Act::Leave]);
-    assert_eq!(shown(&chat.submit("/stop", "k".into())), ["· no turn is running"]);
+    let acts = chat.submit("/stop", "k".into());
+    assert!(
+        matches!(acts[..], [Act::Send(ClientLine::Command { name: CommandName::GiveUp, .. })]),
+        "{acts:?}"
+    );
     assert!(shown(&chat.submit("/help", "k".into())).len() > 5);
 }
 

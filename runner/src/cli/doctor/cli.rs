@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kael_core::config::{Activation, Config};
+use kael_core::transcript::drift;
 use serde_json::Value;
 
 use crate::claude::binary::{self, VersionCache};
@@ -43,6 +44,22 @@ pub(super) fn program(config: &Config, binary: &Result<PathBuf, String>) -> Chec
             format!("{} is {version}; measured were {}", binary.display(), versions::KNOWN.join(" and ")),
             "watch the first rebuild: rebuild = \"auto\" asks instead until this version is known",
         ),
+    }
+}
+
+/// Which versions' transcripts the table of known shapes was checked against.
+pub(super) fn shapes(config: &Config, binary: &Result<PathBuf, String>) -> Check {
+    let all = drift::CHECKED_VERSIONS.join(", ");
+    let env: Vec<(String, String)> = config.claude.env.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let version =
+        binary.as_ref().ok().and_then(|binary| VersionCache::default().version(binary, &env, REMOVED));
+    match version {
+        Some(version) if !drift::is_checked(&version) => Check::warn(
+            "shapes",
+            format!("transcripts of {version} were not looked at; known are those of {all}"),
+            "nothing yet: a shape that is new blocks a rebuild, with its line",
+        ),
+        _ => Check::pass("shapes", format!("the shapes of rows were checked against {all}")),
     }
 }
 

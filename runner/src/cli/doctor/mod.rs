@@ -114,6 +114,7 @@ fn look(companion: &Companion, live: bool) -> (Value, Vec<Check>) {
     let active = store.as_ref().ok().and_then(|store| store.active().ok().flatten());
     let mut checks = vec![files::configuration(config)];
     checks.push(cli::program(config, &binary));
+    checks.push(cli::shapes(config, &binary));
     checks.extend(cli::login(companion, &binary, live));
     checks.push(files::workdir(config));
     checks.push(files::project_dir(config));

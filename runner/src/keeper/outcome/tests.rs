@@ -55,6 +55,7 @@ fn plain(result: Option<ResultLine>) -> Ended {
     Ended {
         status: ExitStatus::from_raw(256),
         result,
+        result_of_addition: None,
         session: None,
         replayed: false,
         trouble: Trouble::default(),
