@@ -29,7 +29,7 @@ fn a_users_unit_is_installed_runs_and_goes_again() {
     assert_eq!(manager.show(sandbox, "kael-runner.service", "ActiveState"), "active", "READY=1 was said");
     assert!(service("install").contains("already there"), "twice is once");
     assert!(service("status").contains("kael-runner.service"));
-    assert_eq!(companion.say("hello"), companion.say("hello"));
+    assert_eq!(companion.say("hello"), "Noted as number 1: hello");
     let gone = service("uninstall");
     assert!(gone.contains("removed"), "{gone}");
     assert_eq!(companion.json(&["status"])["runner"]["lives"], false);
