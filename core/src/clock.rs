@@ -12,6 +12,15 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
+    /// The time of day here, `23:46:45`, for somebody who waits for it; with the date where that is another one.
+    #[must_use]
+    pub fn local(self) -> String {
+        let zone = jiff::tz::TimeZone::system();
+        let (this, now) = (self.0.to_zoned(zone.clone()), jiff::Timestamp::now().to_zoned(zone));
+        let format = if this.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        this.strftime(format).to_string()
+    }
+
     /// The instant that many milliseconds after 1970; instants outside the calendar are clamped.
     #[must_use]
     pub fn from_millis(millis: i64) -> Self {

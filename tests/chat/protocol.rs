@@ -217,7 +217,7 @@ fn a_stopped_turn_is_done(subject: Subject) {
     let human = last.texts(Role::User);
     assert_eq!(human.iter().filter(|text| text.contains("tell a story")).count(), 1, "{human:#?}");
     // What the human saw is in the conversation.
-    let kept = last.texts(Role::Assistant).contains(&streamed);
+    let kept = last.texts(Role::Assistant).iter().any(|text| text.starts_with(&streamed));
     assert!(kept, "{streamed:?} is not in {:#?}", last.view());
     assert_eq!(ended["kept"].as_array().unwrap().len(), 1, "{ended}");
     companion.stop(runner);

@@ -194,3 +194,20 @@ fn two_are_attached_and_one_says_yes() {
     let screen = two.wait_for("the end", |screen| screen.contains("ended with"));
     assert!(screen.contains("ended with 1") && screen.contains("the runner has ended"), "{screen}");
 }
+
+#[test]
+fn the_demo_goes_on_in_the_same_chat() {
+    if !tmux::is_there() {
+        return;
+    }
+    let companion = Companion::new(Subject::StandIn, "", "");
+    let pane = Pane::open(&companion, &["demo", "--fast", "--chat"], 90, 30);
+    pane.wait_for("the chat", |screen| screen.contains("told me 7 things") && at_rest(screen));
+    pane.type_in("what was the first thing I said?").press(&["Enter"]);
+    pane.wait_for("the reply", |screen| screen.contains("red kite with a long tail") && at_rest(screen));
+    pane.type_in("/help").press(&["Enter"]);
+    pane.wait_for("the chat's help", |screen| screen.contains("/rebuild") && at_rest(screen));
+    pane.type_in("/quit").press(&["Enter"]);
+    pane.wait_for("the end", |screen| screen.contains("ended with 0"));
+    assert!(companion.world.sandbox.survivors().len() <= 4, "tmux and its shell are all that is left");
+}

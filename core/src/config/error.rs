@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub enum ConfigError {
     /// Nothing was named and none of the usual places holds a file.
     #[error(
-        "no configuration found; copy examples/pointer.toml to one of these places, or name a file with --config:{}",
+        "no configuration found: `kael-runner init` writes one; or put one at one of these places, or name a file with --config:{}",
         list(.searched)
     )]
     NotFound {

@@ -66,7 +66,12 @@ fn describe(file: &mut File) -> io::Result<()> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let program = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
-    let command = arguments.find(|a| !a.to_string_lossy().starts_with('-')).unwrap_or_default();
+    let mut after_option = false;
+    let command = arguments.find(|argument| {
+        let is_value = std::mem::replace(&mut after_option, argument == "--config" || argument == "-c");
+        !is_value && !argument.to_string_lossy().starts_with('-')
+    });
+    let command = command.unwrap_or_default();
     let line = format!("{} {program} {}\n", std::process::id(), command.to_string_lossy());
     file.set_len(0)?;
     file.rewind()?;

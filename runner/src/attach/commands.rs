@@ -191,6 +191,7 @@ impl Commands {
             CommandName::RollbackCarrying => self
                 .ask(RequestKind::Rollback, &json!({ "carry_new_turns": true }))
                 .map(|answer| next(&answer)),
+            CommandName::Retry => self.ask(RequestKind::Retry, &json!({})).map(|answer| next(&answer)),
             CommandName::GiveUp => self.ask(RequestKind::Skip, &json!({})).map(|answer| next(&answer)),
         }
     }

@@ -252,6 +252,8 @@ pub enum CommandName {
     RollbackCarrying,
     /// Give up the turn that waits to be tried again.
     GiveUp,
+    /// End a hold or a pause between tries.
+    Retry,
 }
 
 #[cfg(test)]

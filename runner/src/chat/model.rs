@@ -65,6 +65,8 @@ pub struct Chat {
     sending: Vec<(String, String)>,
     next_id: u64,
     interrupted_at: Option<Timestamp>,
+    /// What came of the last answer: who gave it gets it as a result, too.
+    told: String,
     /// The last thing shown was part of the conversation, so that what follows is set apart.
     spoken: bool,
 }
@@ -72,9 +74,9 @@ pub struct Chat {
 const HELP: [&str; 9] = [
     "/status     what the runner is doing        /dirty      what the session is made of",
     "/plan       what a rebuild would carry      /rebuild    ask for one (a question with its figures follows)",
-    "/rollback   back to the session before      /stop       stop the turn",
+    "/rollback   back to the session before      /stop       stop the turn, or give up one that waits",
     "/rollback carry   the same with what was said since",
-    "/help       this                            /quit       leave",
+    "/retry      try a turn that waits at once   /quit       leave",
     "Enter sends; Alt-Enter, Ctrl-J or a \\ before Enter begin another line; Up and Down walk through what was said.",
     "Ctrl-C stops the turn, twice leaves; Ctrl-D on an empty line leaves.",
     "While the prompt asks, y and n answer it, and l leaves it for later (/rebuild shows it again).",
@@ -96,6 +98,7 @@ impl Chat {
             sending: Vec::new(),
             next_id: 1,
             interrupted_at: None,
+            told: String::new(),
             spoken: false,
         }
     }
@@ -198,6 +201,9 @@ impl Chat {
             }
             ServerLine::QuestionClosed { outcome, .. } => {
                 self.question = None;
+                if self.is_told(&outcome) {
+                    return Vec::new();
+                }
                 self.own(&outcome)
             }
             ServerLine::Accepted { key, duplicate, .. } => {
@@ -207,6 +213,9 @@ impl Chat {
                 Vec::new()
             }
             ServerLine::Result { ok, text, .. } => {
+                if self.is_told(&text) {
+                    return Vec::new();
+                }
                 let level = if ok { Level::Info } else { Level::Warning };
                 text.lines().flat_map(|line| self.line(level, line)).collect()
             }
@@ -246,6 +255,7 @@ impl Chat {
                 self.rollback = Some(word.ends_with("carry"));
                 return Vec::new();
             }
+            "/retry" => Some(CommandName::Retry),
             "/stop" => match self.stop() {
                 Some(acts) => return acts,
                 // One that failed may wait to be tried again.
@@ -285,6 +295,10 @@ impl Chat {
             Asked::Operation { .. } => None,
             Asked::Rollback { carrying } => {
                 self.rollback = None;
+                // A command is a no, and is carried out.
+                if word.starts_with('/') {
+                    return None;
+                }
                 if yes {
                     let id = self.id();
                     let name = if carrying { CommandName::RollbackCarrying } else { CommandName::Rollback };
@@ -326,6 +340,12 @@ impl Chat {
         let mut acts = vec![Act::Send(ClientLine::Stop { turn })];
         acts.extend(self.own("stopping the turn; Ctrl-C again leaves"));
         Some(acts)
+    }
+
+    fn is_told(&mut self, text: &str) -> bool {
+        let again = self.told == text;
+        self.told = if again { String::new() } else { text.to_owned() };
+        again
     }
 
     fn id(&mut self) -> u64 {

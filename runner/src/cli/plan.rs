@@ -115,8 +115,10 @@ fn item_text(item: &Shown) -> String {
     if let Some(turn) = item.turn {
         head.push_str(&format!(" turn {:<6}", turn + 1));
     }
-    if let Some(generation) = item.generation {
-        head.push_str(&format!(" rebuilt {generation} times "));
+    match item.generation {
+        None | Some(0) => {}
+        Some(1) => head.push_str(" rebuilt once "),
+        Some(generation) => head.push_str(&format!(" rebuilt {generation} times ")),
     }
     let time = item.time.as_deref().unwrap_or("no time");
     head.push_str(&format!(" {who:<10} {} {time} {} bytes", item.what, item.bytes));

@@ -33,7 +33,7 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
             &json!({ "schema": 1, "ok": true, "message": accepted.id, "key": key, "duplicate": accepted.duplicate }),
             || match accepted.duplicate {
                 true => format!("already accepted as message {}", accepted.id),
-                false => format!("accepted as message {}", accepted.id),
+                false => format!("accepted as message {} (key {key})", accepted.id),
             },
         );
     };
@@ -64,10 +64,11 @@ pub fn run(companion: &Companion, args: args::Send, output: &Output) -> Result<(
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
             return Err(CliError::failed(format!(
-                "no reply to message {} within the time given; it is stored and stays {}: send the same --key again to \
-                 wait for it",
+                "no reply to message {} within the time given; it is stored and stays {}: to wait for it again, send \
+                 it again with --key {}",
                 accepted.id,
-                message.state.word()
+                message.state.word(),
+                key
             )));
         }
         bell.wait(deadline)?;

@@ -113,9 +113,15 @@ pub fn text(status: &Value) -> String {
     if let Some(turn) = status["turn"].as_object() {
         let state = if turn["running"] == true { "is running" } else { "waits to be tried again" };
         let error = turn["last_error"].as_str().map(|e| format!(", last: {e}")).unwrap_or_default();
-        lines.push(format!("turn       {} {state}, {} attempts{error}", turn["id"], turn["attempts"]));
+        lines.push(format!(
+            "turn       {} {state}, {}{error}",
+            turn["id"],
+            counted(&turn["attempts"], "attempt")
+        ));
     }
-    if let Some(at) = word("/next_retry/at") {
+    if status["turn"]["running"] != true
+        && let Some(at) = word("/next_retry/at")
+    {
         let why = match word("/next_retry/why").unwrap_or_default() {
             "limit" => "the limit resets",
             "breaker" => "many failures in a short time",
@@ -148,9 +154,22 @@ pub fn text(status: &Value) -> String {
     lines.push(match word("/operation/status") {
         Some(state) => {
             let reason = word("/operation/error").map(|r| format!(": {r}")).unwrap_or_default();
-            format!("operation  {} {state}{reason}", word("/operation/operation_id").unwrap_or_default())
+            let next = match state {
+                "pending" => ": waits for a yes: `kael-runner confirm`, or `kael-runner cancel --confirm CANCEL`",
+                "rollback_pending" => {
+                    ": going back waits for a yes: `kael-runner confirm`, or `kael-runner cancel --confirm CANCEL`"
+                }
+                _ => "",
+            };
+            format!("operation  {} {state}{reason}{next}", word("/operation/operation_id").unwrap_or_default())
         }
         None => "operation  none yet".to_owned(),
     });
     lines.join("\n")
+}
+
+/// `1 attempt`, `2 attempts`.
+pub(super) fn counted(number: &Value, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }

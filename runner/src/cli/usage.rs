@@ -11,6 +11,7 @@ use crate::queue::{Queue, Usage, UsageSum};
 use super::args;
 use super::error::CliError;
 use super::output::Output;
+use super::status::counted;
 
 const DAY: u64 = 24 * 3600;
 
@@ -86,27 +87,29 @@ fn text(days: &[UsageSum], saved: &[Value]) -> String {
         .map(|day| {
             let Usage { input, cache_read, cache_creation, output, .. } = day.sum;
             format!(
-                "{}  {}  {} turns in {} runs, {} s: {} input tokens ({input} new, {cache_read} from the cache, \
+                "{}  {}  {} in {}, {} s: {} input tokens ({input} new, {cache_read} from the cache, \
                  {cache_creation} into it), {output} output tokens",
                 day.day,
                 day.session,
-                day.turns,
-                day.runs,
+                counted(&json!(day.turns), "turn"),
+                counted(&json!(day.runs), "run"),
                 seconds(&day.sum),
                 input + cache_read + cache_creation,
             )
         })
         .collect();
     for one in saved {
-        let after =
-            one["context_after"].as_u64().map_or_else(|| "not known yet".to_owned(), |n| n.to_string());
-        lines.push(format!(
-            "rebuild {}: from {} tokens to {after} at the beginning of the next turn; about {} tokens saved in {} turns",
-            one["operation_id"].as_str().unwrap_or_default(),
-            one["level_before"],
-            one["tokens"],
-            one["turns_since"],
-        ));
+        let operation = one["operation_id"].as_str().unwrap_or_default();
+        let before = &one["level_before"];
+        lines.push(match one["context_after"].as_u64() {
+            None => format!("rebuild {operation}: {before} tokens before it; no turn since, so nothing is known yet"),
+            Some(after) => format!(
+                "rebuild {operation}: from {before} tokens to {after} at the beginning of the next turn; about {} tokens \
+                 saved in {}",
+                one["tokens"],
+                counted(&one["turns_since"], "turn"),
+            ),
+        });
     }
     lines.join("\n")
 }

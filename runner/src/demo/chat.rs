@@ -6,10 +6,18 @@ use super::language::say;
 use super::screen::{Screen, Voice};
 use super::stage::{Stage, typed_line};
 
-/// Sends what is typed until `/quit` or the end of standard input.
+/// The runner's own chat where a terminal is; else sends what is typed until `/quit` or the end of standard input.
 pub fn run(screen: &Screen, stage: &Stage) -> Result<(), CliError> {
     let language = screen.language;
     screen.space()?;
+    if crate::chat::has_terminal() {
+        screen.narrate(&say!(
+            language,
+            "This is the runner's chat (`kael-runner attach`). The stand-in is a simple mind: ask it what you said first, whether it remembers something, or to look at the shed.",
+            "这就是运行器的聊天（`kael-runner attach`）。替身很简单：可以问它你先说了什么、还记不记得某件事，或者让它看看棚子。"
+        ))?;
+        return stage.attach();
+    }
     screen.narrate(&say!(
         language,
         "Go on typing. The stand-in is a simple mind: ask it what you said first, whether it remembers something, or to look at the shed. /quit ends.",

@@ -104,9 +104,7 @@ impl Screen {
     /// An error once somebody has pressed Ctrl-C.
     pub fn go_on(&self) -> Result<(), CliError> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(CliError::failed(
-                "the demo was stopped; its runner is ended and its files are removed",
-            ));
+            return Err(CliError::failed("the demo was stopped and its runner is ended"));
         }
         Ok(())
     }

@@ -142,6 +142,15 @@ impl Stage {
         Ok((value, said.code))
     }
 
+    /// The chat with the runner, in this terminal, until its human leaves.
+    pub fn attach(&self) -> Result<(), CliError> {
+        let mut command = self.command(&["attach"])?;
+        let passed = ["TERM", "COLORTERM", "NO_COLOR"];
+        command.envs(passed.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        let status = command.stdin(Stdio::inherit()).status()?;
+        if status.success() { Ok(()) } else { Err(CliError::failed(format!("the chat ended with {status}"))) }
+    }
+
     /// Starts the runner and waits until it listens.
     pub fn start(&self) -> Result<Runner, CliError> {
         let path = self.root.join("runner.log");

@@ -84,6 +84,20 @@ pub fn running() -> Vec<Live> {
     found
 }
 
+/// What `claude` does besides talking.
+const COMMANDS: [&str; 10] = [
+    "agents",
+    "auth",
+    "config",
+    "doctor",
+    "install",
+    "mcp",
+    "migrate-installer",
+    "plugin",
+    "setup-token",
+    "update",
+];
+
 fn look_at(process: &Path, pid: u32) -> Option<Live> {
     let words = |name: &str| -> Option<Vec<String>> {
         let bytes = fs::read(process.join(name)).ok()?;
@@ -98,7 +112,8 @@ fn look_at(process: &Path, pid: u32) -> Option<Live> {
     let variable = |name: &str| {
         environment.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
     };
-    if variable(MARKER).is_some() {
+    // A command of the CLI is no conversation.
+    if variable(MARKER).is_some() || arguments.get(1).is_some_and(|word| COMMANDS.contains(&word.as_str())) {
         return None;
     }
     let workdir = fs::read_link(process.join("cwd")).ok()?;

@@ -202,8 +202,11 @@ impl Keeper {
 
     /// The session the next turn runs in, or why there is none.
     fn target(&mut self) -> Result<Result<Target, String>, CliError> {
-        self.look_back()?;
-        let pointer = self.companion.pointer.read()?;
+        let read = self.look_back().and_then(|()| Ok(self.companion.pointer.read()?));
+        let pointer = match read {
+            Ok(pointer) => pointer,
+            Err(error) => return Ok(Err(self.unreadable_pointer(&error))),
+        };
         if let Some(begun) = self.queue.get::<NewSession>(Setting::NewSession)? {
             if PointerValue::from(begun.expected) == pointer {
                 return Ok(Ok(Target::New(begun.session)));
@@ -246,6 +249,15 @@ impl Keeper {
             pointer.forget_previous(&lock)?;
         }
         Ok(())
+    }
+
+    fn unreadable_pointer(&self, error: &CliError) -> String {
+        let history = self.companion.pointer.history().unwrap_or_default();
+        let last = history.last().map_or_else(
+            || "`kael-runner pointer set SESSION`".to_owned(),
+            |line| format!("`kael-runner pointer set {}` (the last one it named)", line.to),
+        );
+        format!("{}: put it right with {last}, then run `kael-runner retry`", error.message)
     }
 
     fn missing_transcript(&self, session: SessionId, transcript: &Path) -> String {

@@ -65,7 +65,7 @@ impl Keeper {
             return Err(CliError::new(
                 ErrorKind::Busy,
                 format!(
-                    "the companion of {} is already run by {}: stop that one first, or talk to it with `kael-runner send`",
+                    "the companion of {} is already run by {}: talk to it with `kael-runner attach` or `kael-runner send`, or stop it first",
                     companion.config.resume_pointer_path.display(),
                     companion.holder()
                 ),

@@ -117,7 +117,8 @@ impl Keeper {
         };
         found.map(|op| op.id).ok_or_else(|| {
             CliError::refused(format!(
-                "there is no operation that is {wanted}: `kael-runner status` shows the latest"
+                "there is no operation that is {wanted}{}: `kael-runner status` shows the latest",
+                if wanted == Status::Activated { ", and so nothing to go back to" } else { "" }
             ))
         })
     }

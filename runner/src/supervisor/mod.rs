@@ -235,7 +235,11 @@ impl Supervisor {
         if told {
             tracing::debug!(at = %next.at, "still: {}", next.reason);
         } else {
-            let text = format!("the turn is not answered: {}; it is tried again at {}", next.reason, next.at);
+            let text = format!(
+                "the turn is not answered: {}; it is tried again at {} (`kael-runner retry`: at once)",
+                next.reason,
+                next.at.local()
+            );
             self.tell(Level::Warning, &text);
         }
         self.retry_at = Some(next.at);

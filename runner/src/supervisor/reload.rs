@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use kael_core::config::{self, Config, Lookup};
 
+use crate::attach::Level;
+
 use super::{Supervisor, notify};
 
 impl Supervisor {
@@ -16,18 +18,19 @@ impl Supervisor {
             Ok(new) => {
                 let fixed = fixed(&old, &new);
                 if !fixed.is_empty() {
-                    tracing::warn!(
-                        "these keys change only when the runner is started again: {}",
-                        fixed.join(", ")
-                    );
+                    let keys = fixed.join(", ");
+                    let text = format!("these keys change only when the runner is started again: {keys}");
+                    self.tell(Level::Warning, &text);
                 }
                 for warning in &new.warnings {
-                    tracing::warn!("{warning}");
+                    self.tell(Level::Warning, warning);
                 }
                 self.keeper.companion.config = Arc::new(merged(&old, new));
-                tracing::info!(path = %old.path.display(), "the configuration is read again");
+                self.tell(Level::Info, &format!("the configuration is read again: {}", old.path.display()));
             }
-            Err(reason) => tracing::error!("the configuration stays as it was: {reason}"),
+            Err(reason) => {
+                self.tell(Level::Error, &format!("the configuration stays as it was: {reason}"));
+            }
         }
         notify::ready();
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::attach::Level;
 use crate::cli::error::CliError;
 
 use super::{Stop, Supervisor, notify, pacing};
@@ -32,7 +33,7 @@ impl Supervisor {
         if self.storage.told.as_deref() == Some(cause) {
             tracing::debug!(?pause, "still: {reason}");
         } else {
-            tracing::error!(?pause, "nothing is done until this is in order again: {reason}");
+            self.tell(Level::Error, &format!("nothing is done until this is in order again: {reason}"));
             notify::status(&format!("out of order: {reason}"));
             self.storage.told = Some(cause.to_owned());
         }
@@ -68,7 +69,8 @@ impl Supervisor {
         }
         // The look that follows reads everything; what it cannot write it says again.
         self.keeper.prove_writable()?;
-        tracing::info!(failures = self.storage.failures, "everything is in order again: going on");
+        tracing::debug!(failures = self.storage.failures, "opened anew");
+        self.tell(Level::Info, "everything is in order again: going on");
         self.storage = Storage::default();
         Ok(())
     }

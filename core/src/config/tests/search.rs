@@ -68,7 +68,7 @@ fn places_are_searched_in_the_documented_order() {
     let none = [("A", ""), ("B", "")];
     let both = [("KAEL_RUNNER_CONFIG", "../runner.toml"), ("KAEL_REBUILD_CONFIG", "../rebuild.toml")];
     insta::assert_snapshot!(home.load(None, none).unwrap_err(), @"
-        no configuration found; copy examples/pointer.toml to one of these places, or name a file with --config:
+        no configuration found: `kael-runner init` writes one; or put one at one of these places, or name a file with --config:
           ~/work/config.toml
           ~/.config/kael-runner/config.toml
           /etc/kael-runner/config.toml
