@@ -273,7 +273,7 @@ fn for_each_line(
 fn renamed(line: &[u8], input: &RepairInput<'_>) -> Vec<u8> {
     let old = input.session.to_string();
     let mut head = Head::default();
-    let span = head.parse(line).ok().and_then(|_| head.session);
+    let span = head.parse(line).ok().and(head.session);
     match span.filter(|span| span.of(line) == old.as_bytes()) {
         Some(span) => {
             let mut row = line.get(..span.start as usize).unwrap_or_default().to_vec();
@@ -307,8 +307,9 @@ mod tests {
     }
 
     fn row(n: u32, parent: Option<u32>, kind: &str, message: Value) -> String {
-        let row = json!({"parentUuid": parent.map(uuid), "isSidechain": false, "type": kind, "message": message,
+        let mut row = json!({"parentUuid": parent.map(uuid), "isSidechain": false, "type": kind,
             "uuid": uuid(n), "timestamp": format!("2026-11-30T14:00:{n:02}.000Z"), "sessionId": session(1)});
+        row["message"] = message;
         format!("{row}\n")
     }
 

@@ -150,7 +150,7 @@ pub fn preconditions(
     adapter: &dyn Adapter,
 ) -> Result<Vec<Warning>, PreconditionFailure> {
     let source = check.source;
-    source_is_unchanged(source, compare(source, check.writer_lives)?)?;
+    source_is_unchanged(source, &compare(source, check.writer_lives)?)?;
     let candidate = &check.candidate.path;
     match digest(candidate) {
         Ok(found) if found.sha256 == check.candidate.sha256 => {}
@@ -177,7 +177,7 @@ pub fn preconditions(
     }
     // Reading large files takes a while, and the source is what matters most: its facts once more, at the end.
     let last = if check.writer_lives { source.compare_speech()? } else { source.compare_facts()? };
-    source_is_unchanged(source, last)?;
+    source_is_unchanged(source, &last)?;
     Ok(newer.into_iter().map(|path| Warning::NewerTranscript { path }).collect())
 }
 
@@ -185,8 +185,8 @@ fn compare(source: &FrozenSource, writer_lives: bool) -> Result<SourceChange, Di
     if writer_lives { source.compare_speech() } else { source.compare() }
 }
 
-fn source_is_unchanged(source: &FrozenSource, change: SourceChange) -> Result<(), PreconditionFailure> {
-    if change == SourceChange::None {
+fn source_is_unchanged(source: &FrozenSource, change: &SourceChange) -> Result<(), PreconditionFailure> {
+    if *change == SourceChange::None {
         return Ok(());
     }
     Err(PreconditionFailure::Source { path: source.path.clone(), change: change.to_string() })

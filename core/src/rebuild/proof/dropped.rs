@@ -124,7 +124,7 @@ impl Sweep<'_> {
         self.copies.row(line, kind, value, &self.plan.rules.injected_tags);
         match kind {
             "user" | "attachment" | "assistant" | "system" => {
-                self.speech(line, offset, kind, value, verdict)?
+                self.speech(line, offset, kind, value, verdict)?;
             }
             "queue-operation" => self.queued(offset, value),
             _ => {}
