@@ -398,7 +398,7 @@ fn an_evening_is_stopped_at_every_durable_step() {
     for at in 0..steps {
         for (number, (when, lose)) in STOPS.into_iter().enumerate() {
             let draw = (at * 5 + number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed);
-            if full || (draw >> 32) % 16 == 0 {
+            if full || (draw >> 32).is_multiple_of(16) {
                 assert!(stopped_at(at, when, lose), "step {at} was not reached");
                 walked += 1;
             }
