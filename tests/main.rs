@@ -13,6 +13,8 @@ mod outcomes;
 #[cfg(test)]
 mod rebuilt;
 #[cfg(test)]
+mod setups;
+#[cfg(test)]
 mod start;
 #[cfg(test)]
 mod stub_suite;

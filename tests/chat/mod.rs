@@ -2,5 +2,5 @@
 
 mod protocol;
 mod screen;
-mod tmux;
+pub(crate) mod tmux;
 mod watch;

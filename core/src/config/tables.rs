@@ -65,20 +65,20 @@ settings! {
         state_dir: Option<PathBuf> = None, Works;
         /// Folder the CLI runs in; the configuration's folder when left out.
         claude_workdir: Option<PathBuf> = None, Works, original(Some(PathBuf::from("/root")));
-        /// How a switch is made; `run` works with "pointer" only.
+        /// How a switch is made; `run` works with "pointer", the Stop hook with the others.
         activation: Activation = Activation::Tmux, Works;
         /// Command that resumes the session, one argument an element, `{session_id}` alone in one.
         resume_command: Vec<String> = texts(&["claude", "--resume", "{session_id}"]), Works, check(checks::resume_command);
         /// File that names the session to resume; `resume_session` in the state folder when left out.
         resume_pointer_path: Option<PathBuf> = None, Works;
         /// Pane in which `claude` runs (tmux).
-        tmux_target: String = "cc:0.0".to_owned(), Later, check(checks::plain_name);
+        tmux_target: String = "cc:0.0".to_owned(), Works, check(checks::plain_name);
         /// Socket of the tmux server, if it is not the default one (tmux).
-        tmux_socket: Option<PathBuf> = None, Later;
+        tmux_socket: Option<PathBuf> = None, Works;
         /// Unit in which `claude` runs (systemd).
-        systemd_unit: Option<String> = None, Later, check(checks::unit_name);
+        systemd_unit: Option<String> = None, Works, check(checks::unit_name);
         /// Manager that owns the unit (systemd).
-        systemd_scope: SystemdScope = SystemdScope::System, Later;
+        systemd_scope: SystemdScope = SystemdScope::System, Works;
         /// Noise, in bytes, from which on a rebuild is due; 0 is off.
         dirty_budget_bytes: u64 = 512 * 1024, Works;
         /// Whether an image that the model opened makes a rebuild due.
@@ -98,15 +98,15 @@ settings! {
         /// Words that block a rebuild when they stand twice in the last ten turns (case does not count).
         poison_pattern: String = POISON.to_owned(), Works, check(checks::pattern);
         /// Pause before a switch (tmux, systemd).
-        activation_delay_seconds: Duration = seconds(3), Later;
+        activation_delay_seconds: Duration = seconds(3), Works;
         /// How long the new process must stay to count as healthy (tmux, systemd).
-        healthcheck_seconds: Duration = seconds(5), Later;
+        healthcheck_seconds: Duration = seconds(5), Works;
         /// How long a transcript must be unchanged to count as quiet.
         stable_file_seconds: Duration = seconds(1), Works;
         /// How long to wait for a transcript to become quiet.
         stable_file_timeout_seconds: Duration = seconds(10), Works;
         /// How long stopping and starting the unit may take (systemd).
-        systemd_restart_timeout_seconds: Duration = seconds(180), Later;
+        systemd_restart_timeout_seconds: Duration = seconds(180), Works;
         /// Whether `project_dir` must be the one the CLI uses for `claude_workdir`.
         verify_workdir_matches_project: bool = true, Works;
         /// taken from older files, has no effect: `carry_max_tokens` says how much is carried.

@@ -404,5 +404,5 @@ fn pane_text(credential: Credential) -> String {
 }
 
 fn credential(ours: Option<Credential>, pane: Option<&str>) -> Option<Credential> {
-    ours.or_else(|| Some(Credential::Tmux { pane_pid: pane?.trim().parse().ok()? }))
+    ours.or_else(|| Some(Credential::Tmux { pane_pid: pane?.trim().parse().ok()?, claude: None }))
 }

@@ -28,6 +28,7 @@ mod file;
 mod record;
 mod recover;
 mod request;
+mod resume;
 mod state;
 mod status;
 mod store;

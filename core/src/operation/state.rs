@@ -29,7 +29,7 @@ pub struct Activation {
     pub before: Credential,
     /// What is current since; a rollback compares it.
     pub after: Credential,
-    /// The swap of the pointer; none where a process was restarted instead.
+    /// The swap of the pointer.
     pub intent: Option<SwapIntent>,
 }
 
@@ -55,7 +55,7 @@ pub enum OpState {
         candidate: Candidate,
         /// What was current at prepare.
         credential: Credential,
-        /// The swap of the pointer; none where a process is restarted instead.
+        /// The swap of the pointer; none while a process is being ended first.
         intent: Option<SwapIntent>,
     },
     /// The new session is current.
@@ -119,7 +119,7 @@ pub enum OpEvent {
     Redone,
     /// Everything that must hold immediately before a switch holds; the intent is recorded with this event.
     ChecksHeld {
-        /// The swap of the pointer; none where a process is restarted instead.
+        /// The swap of the pointer; none where a process is ended first: then it is noted by a second such event.
         intent: Option<SwapIntent>,
     },
     /// The new session was seen to be current and healthy.
@@ -314,6 +314,12 @@ impl OpState {
                 | E::RollbackRequested => illegal,
             },
             Self::Activating { candidate, credential, intent } => match event {
+                // Where a process is ended first: the pointer is about to be swapped, too.
+                E::ChecksHeld { intent } => Ok(Self::Activating {
+                    candidate: candidate.clone(),
+                    credential: *credential,
+                    intent: intent.clone(),
+                }),
                 E::Switched { after } => Ok(Self::Activated(Activation {
                     candidate: candidate.clone(),
                     before: *credential,
@@ -334,7 +340,6 @@ impl OpState {
                 | E::StartFailed
                 | E::Proved { .. }
                 | E::Redone
-                | E::ChecksHeld { .. }
                 | E::RollbackRequested => illegal,
             },
             Self::Activated(activation) => match event {

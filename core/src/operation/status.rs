@@ -23,6 +23,12 @@ pub enum Status {
 }
 
 impl Status {
+    /// Whether the switch is under way, so that what is current may be on either side of it.
+    #[must_use]
+    pub const fn is_switching(self) -> bool {
+        matches!(self, Self::Activating | Self::RollbackScheduled)
+    }
+
     /// Every status, in the order of an operation's life.
     pub const ALL: [Self; 11] = [
         Self::Pending,

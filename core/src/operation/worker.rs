@@ -22,8 +22,8 @@ use crate::pointer::{Pointer, PointerError, PointerValue};
 use crate::rebuild::{self, Evidence, PlanInput, ProofInput, RebuildSettings};
 use crate::switch::{
     Adapter, AfterSwitch, Credential, FrozenSource, LiveProcesses, NewerTranscripts, PointerSwitch,
-    SwitchCheck, SwitchError, Warning, after_switch, place_candidate, preconditions, transcript_path,
-    wait_until_quiet, withdraw_candidate,
+    ProcessSwitch, SessionProcess, SwitchCheck, SwitchError, Warning, after_switch, place_candidate,
+    preconditions, transcript_path, wait_until_quiet, withdraw_candidate,
 };
 use crate::transcript::{ExtractRules, OwnRows};
 
@@ -56,6 +56,12 @@ pub struct Worker<'a> {
     pub live: &'a dyn LiveProcesses,
     /// Sessions of ours that may be newer than the source.
     pub allowed_newer: &'a HashSet<SessionId>,
+    /// Pane or unit in which a long-lived `claude` is switched; none where the pointer is all there is to switch.
+    pub process: Option<&'a dyn SessionProcess>,
+    /// How long a new process must stay to count as healthy.
+    pub health: Duration,
+    /// What another transcript that became newer than the source means.
+    pub newer: NewerTranscripts,
     /// Where the writer is not known to have exited: how long the source must be still, and the most to wait.
     pub quiet: Option<(Duration, Duration)>,
 }
@@ -270,7 +276,11 @@ impl Worker<'_> {
         operation.command =
             self.resume_command.iter().map(|part| part.replace("{session_id}", &new_id)).collect();
         let candidate = Candidate { session: new_session, path, sha256: written.sha256, len: written.len };
-        Ok((candidate, PointerValue::Session(session).into()))
+        let credential = match self.process {
+            Some(process) => process.credential()?,
+            None => PointerValue::Session(session).into(),
+        };
+        Ok((candidate, credential))
     }
 
     fn freeze(&self, operation: &Operation, session: SessionId) -> Result<FrozenSource, Failure> {
@@ -302,23 +312,25 @@ impl Worker<'_> {
             self.fail(operation, &Failure::because("its file does not say what was frozen"))?;
             return Ok(Vec::new());
         };
-        let mut adapter = match PointerSwitch::locked(self.pointer, self.disk) {
+        let mut adapter = match self.adapter(source.session, Some(&source), &operation.requested_by) {
             Ok(adapter) => adapter,
             Err(error) => {
                 self.fail(operation, &error.into())?;
                 return Ok(Vec::new());
             }
         };
+        let adapter = adapter.as_mut();
         let check = SwitchCheck {
             source: &source,
             candidate: &candidate,
             credential,
             project_dir: self.project_dir,
             allowed_newer: self.allowed_newer,
-            newer: NewerTranscripts::Warn,
+            newer: self.newer,
             live: self.live,
+            writer_lives: self.process.is_some(),
         };
-        let warnings = match preconditions(&check, &adapter) {
+        let warnings = match preconditions(&check, adapter) {
             Ok(warnings) => warnings,
             Err(failure) => {
                 let session_conflict = failure.session_conflict();
@@ -327,12 +339,15 @@ impl Worker<'_> {
             }
         };
         let switched = adapter.switch(credential, candidate.session, &mut |intent| {
+            let first = operation.status() == Status::Verifying;
             self.guard.advance(
                 operation,
                 &OpEvent::ChecksHeld { intent: intent.cloned() },
                 self.clock.now(),
             )?;
-            place_candidate(self.disk, &candidate, self.project_dir)?;
+            if first {
+                place_candidate(self.disk, &candidate, self.project_dir)?;
+            }
             Ok(())
         });
         let after = match switched {
@@ -347,6 +362,17 @@ impl Worker<'_> {
                 drop(withdraw_candidate(self.disk, &candidate, self.project_dir));
                 return Ok(warnings);
             }
+            Err(SwitchError::WentBack { reason, after, conflict: false }) => {
+                let reason = Some(Reason::new(&reason));
+                self.advance(operation, &OpEvent::OldSessionResumed { after, reason })?;
+                drop(withdraw_candidate(self.disk, &candidate, self.project_dir));
+                return Ok(warnings);
+            }
+            Err(error @ SwitchError::Stranded { conflict: false, .. }) => {
+                self.fail(operation, &error.into())?;
+                drop(withdraw_candidate(self.disk, &candidate, self.project_dir));
+                return Ok(warnings);
+            }
             Err(error) if error.is_conflict() => {
                 self.fail(operation, &Failure::conflict(crate::error_chain(&error)))?;
                 // A stray candidate is swept by recovery, too; that it stays for now is no reason to fail twice.
@@ -356,13 +382,21 @@ impl Worker<'_> {
             Err(source) => return Err(WorkerError::Interrupted { id: operation.id, source }),
         };
         let placed = transcript_path(self.project_dir, candidate.session);
-        let seen = after_switch(&source, &candidate, &placed);
+        let seen = after_switch(&source, &candidate, &placed, self.process.is_some());
         self.advance(operation, &OpEvent::Switched { after })?;
-        self.settle(&mut adapter, operation)?;
+        self.settle(adapter, operation)?;
         if let Ok(AfterSwitch::SourceChanged { change, can_undo }) = seen {
             let reason = format!("the old session was written to during the switch ({change})");
             if can_undo {
-                self.go_back(operation, &mut adapter, Some(&reason))?;
+                match self.process {
+                    None => self.go_back(operation, adapter, Some(&reason))?,
+                    Some(_) => {
+                        let back = self.adapter(candidate.session, None, &operation.requested_by);
+                        let mut back =
+                            back.map_err(|source| WorkerError::Interrupted { id: operation.id, source })?;
+                        self.go_back(operation, back.as_mut(), Some(&reason))?;
+                    }
+                }
             } else {
                 operation.reasons.push(Reason::new(&reason));
                 self.guard.save(operation)?;
@@ -377,20 +411,57 @@ impl Worker<'_> {
     /// # Errors
     /// [`WorkerError::NoConsent`] changes nothing; [`WorkerError::GoneOn`] changes nothing but the wish, which is taken back.
     pub fn roll_back(&self, operation: &mut Operation) -> Result<(), WorkerError> {
-        let mut adapter = match PointerSwitch::locked(self.pointer, self.disk) {
+        let before = operation.source.as_ref().map(|source| source.session);
+        let candidate = operation.state().candidate().map(|candidate| candidate.session);
+        let Some(now) = candidate.or(before) else {
+            return Ok(self.fail(operation, &Failure::because("its file does not say what was switched"))?);
+        };
+        let mut adapter = match self.adapter(now, None, &operation.requested_by) {
             Ok(adapter) => adapter,
             Err(error) => {
                 self.fail(operation, &error.into())?;
                 return Ok(());
             }
         };
-        self.go_back(operation, &mut adapter, None)
+        self.go_back(operation, adapter.as_mut(), None)
+    }
+
+    /// The way of switching, from the session that is current now.
+    pub(super) fn adapter<'b>(
+        &'b self,
+        before: SessionId,
+        source: Option<&'b FrozenSource>,
+        by: &str,
+    ) -> Result<Box<dyn Adapter + 'b>, SwitchError> {
+        Ok(match self.process {
+            Some(process) => Box::new(self.process_switch(process, before, source, by)),
+            None => Box::new(PointerSwitch::locked(self.pointer, self.disk)?),
+        })
+    }
+
+    pub(super) fn process_switch<'b>(
+        &'b self,
+        process: &'b dyn SessionProcess,
+        before: SessionId,
+        source: Option<&'b FrozenSource>,
+        by: &str,
+    ) -> ProcessSwitch<'b> {
+        ProcessSwitch {
+            process,
+            pointer: self.pointer,
+            project_dir: self.project_dir,
+            before,
+            source,
+            health: self.health,
+            by: by.to_owned(),
+            at: self.clock.now(),
+        }
     }
 
     fn go_back(
         &self,
         operation: &mut Operation,
-        adapter: &mut PointerSwitch,
+        adapter: &mut dyn Adapter,
         unasked: Option<&str>,
     ) -> Result<(), WorkerError> {
         if let (Status::Activated, Some(reason)) = (operation.status(), unasked) {
@@ -404,9 +475,8 @@ impl Worker<'_> {
                 return Err(WorkerError::NoConsent { id: operation.id, verdict });
             }
             let placed = transcript_path(self.project_dir, activation.candidate.session);
-            let untouched =
-                crate::disk::digest(&placed).is_ok_and(|found| found.sha256 == activation.candidate.sha256);
-            if let (false, Credential::Pointer { session: Some(before) }) = (untouched, activation.before) {
+            let untouched = untouched(&placed, &activation.candidate, self.process.is_some());
+            if let (false, Some(before)) = (untouched, session_before(operation, activation.before)) {
                 self.advance(operation, &OpEvent::Cancelled)?;
                 return Err(WorkerError::GoneOn { session: activation.candidate.session, before });
             }
@@ -416,8 +486,10 @@ impl Worker<'_> {
             self.advance(operation, &OpEvent::Scheduled)?;
             return Ok(());
         };
-        let Credential::Pointer { session: Some(before) } = activation.before else {
-            return Ok(self.fail(operation, &Failure::because("it did not come from a pointer"))?);
+        let Some(before) = session_before(operation, activation.before) else {
+            return Ok(
+                self.fail(operation, &Failure::because("its file does not say which session was before"))?
+            );
         };
         let transcript = transcript_path(self.project_dir, before);
         if !transcript.is_file() {
@@ -431,7 +503,25 @@ impl Worker<'_> {
                 return Ok(self.fail(operation, &Failure::conflict(reason))?);
             }
         }
-        let switched = adapter.switch(activation.after, before, &mut |intent| {
+        let current = match self.process {
+            None => activation.after,
+            // A human may have started claude anew since; what counts is that it is on the session to be left.
+            Some(_) => match adapter
+                .healthy(activation.candidate.session)
+                .and_then(|on_it| Ok((on_it, adapter.credential()?)))
+            {
+                Ok((true, current)) => current,
+                Ok((false, current)) => {
+                    let reason = format!(
+                        "{current} is not on session {}: nothing was switched",
+                        activation.candidate.session
+                    );
+                    return Ok(self.fail(operation, &Failure::conflict(reason))?);
+                }
+                Err(error) => return Ok(self.fail(operation, &error.into())?),
+            },
+        };
+        let switched = adapter.switch(current, before, &mut |intent| {
             Ok(self.guard.advance(
                 operation,
                 &OpEvent::ChecksHeld { intent: intent.cloned() },
@@ -446,6 +536,14 @@ impl Worker<'_> {
                 )?;
                 self.settle(adapter, operation)
             }
+            Err(SwitchError::WentBack { reason, conflict, .. }) => {
+                let reason =
+                    format!("the session before was not resumed, and the rebuilt one runs on: {reason}");
+                Ok(self.fail(operation, &Failure { reason, session_conflict: conflict })?)
+            }
+            Err(error @ SwitchError::Stranded { conflict: false, .. }) => {
+                Ok(self.fail(operation, &error.into())?)
+            }
             Err(error) if error.is_conflict() => {
                 Ok(self.fail(operation, &Failure::conflict(crate::error_chain(&error)))?)
             }
@@ -453,7 +551,7 @@ impl Worker<'_> {
         }
     }
 
-    fn settle(&self, adapter: &mut PointerSwitch, operation: &Operation) -> Result<(), WorkerError> {
+    fn settle(&self, adapter: &mut dyn Adapter, operation: &Operation) -> Result<(), WorkerError> {
         let intent = match operation.state() {
             OpState::Activated(activation) => activation.intent.as_ref(),
             OpState::RolledBack { back, .. } => back.as_ref(),
@@ -472,12 +570,29 @@ impl Worker<'_> {
             .map_err(|source| WorkerError::Interrupted { id: operation.id, source })
     }
 
-    fn advance(&self, operation: &mut Operation, event: &OpEvent) -> Result<(), StoreError> {
+    pub(super) fn advance(&self, operation: &mut Operation, event: &OpEvent) -> Result<(), StoreError> {
         self.guard.advance(operation, event, self.clock.now())
     }
 
-    fn fail(&self, operation: &mut Operation, failure: &Failure) -> Result<(), StoreError> {
+    pub(super) fn fail(&self, operation: &mut Operation, failure: &Failure) -> Result<(), StoreError> {
         let reason = Reason::new(&failure.reason);
         self.advance(operation, &OpEvent::Failed { reason, session_conflict: failure.session_conflict })
     }
+}
+
+/// The session that was current before: the pointer says so, or what was frozen.
+fn session_before(operation: &Operation, before: Credential) -> Option<SessionId> {
+    match before {
+        Credential::Pointer { session } => session,
+        Credential::Tmux { .. } | Credential::Systemd { .. } => Some(operation.source.as_ref()?.session),
+    }
+}
+
+/// Whether nothing was said in the new session. A CLI that lives there may have made its notes.
+fn untouched(placed: &Path, candidate: &Candidate, writer_lives: bool) -> bool {
+    let unchanged = crate::disk::digest(placed).is_ok_and(|found| found.sha256 == candidate.sha256);
+    unchanged
+        || (writer_lives
+            && crate::switch::only_bookkeeping_follows(placed, candidate.len, &candidate.sha256)
+                .is_ok_and(|followed| followed.is_ok()))
 }

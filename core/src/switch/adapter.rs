@@ -5,7 +5,8 @@ use crate::clock::Timestamp;
 use crate::ids::{OperationId, SessionId};
 use crate::pointer::{IntentError, SwapIntent};
 
-/// Makes the intent of a switch durable, before anything is touched; none where there is no pointer to swap.
+/// Makes the intent of a switch durable: with none before anything is touched where a process has to be ended
+/// first, and with the swap before the pointer is touched.
 pub type IntentRecorder<'a> = dyn FnMut(Option<&SwapIntent>) -> Result<(), IntentError> + 'a;
 
 /// One way of making a session the current one. Every failure is a value: whatever happens, the operation
@@ -23,7 +24,8 @@ pub trait Adapter {
     /// [`SwitchError`] when it could not.
     fn probe(&self) -> Result<Vec<String>, SwitchError>;
 
-    /// Makes `to` current if `expected` still is. `record` is called once, before anything is touched.
+    /// Makes `to` current if `expected` still is. `record` is called before anything is touched, and where a process
+    /// is ended first a second time before the pointer is.
     /// Done when it is durable; returns what is current then.
     ///
     /// # Errors

@@ -52,6 +52,8 @@ pub struct SwitchCheck<'a> {
     pub newer: NewerTranscripts,
     /// Who is alive.
     pub live: &'a dyn LiveProcesses,
+    /// Whether the source's CLI still lives, so that it may append what is no speech.
+    pub writer_lives: bool,
 }
 
 /// Something to tell that does not stop the switch.
@@ -148,7 +150,7 @@ pub fn preconditions(
     adapter: &dyn Adapter,
 ) -> Result<Vec<Warning>, PreconditionFailure> {
     let source = check.source;
-    source_is_unchanged(source, source.compare()?)?;
+    source_is_unchanged(source, &compare(source, check.writer_lives)?)?;
     let candidate = &check.candidate.path;
     match digest(candidate) {
         Ok(found) if found.sha256 == check.candidate.sha256 => {}
@@ -174,17 +176,20 @@ pub fn preconditions(
         return Err(PreconditionFailure::Held { session: source.session, holder });
     }
     // Reading large files takes a while, and the source is what matters most: its facts once more, at the end.
-    source_is_unchanged(source, source.compare_facts()?)?;
+    let last = if check.writer_lives { source.compare_speech()? } else { source.compare_facts()? };
+    source_is_unchanged(source, &last)?;
     Ok(newer.into_iter().map(|path| Warning::NewerTranscript { path }).collect())
 }
 
-fn source_is_unchanged(source: &FrozenSource, change: SourceChange) -> Result<(), PreconditionFailure> {
-    let change = match change {
-        SourceChange::None => return Ok(()),
-        SourceChange::Grew { bytes } => format!("{bytes} bytes were appended"),
-        SourceChange::Changed(what) => what,
-    };
-    Err(PreconditionFailure::Source { path: source.path.clone(), change })
+fn compare(source: &FrozenSource, writer_lives: bool) -> Result<SourceChange, DiskError> {
+    if writer_lives { source.compare_speech() } else { source.compare() }
+}
+
+fn source_is_unchanged(source: &FrozenSource, change: &SourceChange) -> Result<(), PreconditionFailure> {
+    if *change == SourceChange::None {
+        return Ok(());
+    }
+    Err(PreconditionFailure::Source { path: source.path.clone(), change: change.to_string() })
 }
 
 /// Transcripts directly in the project folder that were written after the source was frozen and are newer than it.
@@ -231,7 +236,8 @@ pub enum AfterSwitch {
     },
 }
 
-/// Compares the source again right after the switch; `placed` is the candidate in the project folder.
+/// Compares the source again right after the switch; `placed` is the candidate in the project folder, and
+/// `writer_lived` as [`SwitchCheck::writer_lives`].
 ///
 /// # Errors
 /// [`DiskError`] when it cannot be looked at.
@@ -239,11 +245,11 @@ pub fn after_switch(
     source: &FrozenSource,
     candidate: &Candidate,
     placed: &Path,
+    writer_lived: bool,
 ) -> Result<AfterSwitch, DiskError> {
-    let change = match source.compare()? {
+    let change = match compare(source, writer_lived)? {
         SourceChange::None => return Ok(AfterSwitch::Clean),
-        SourceChange::Grew { bytes } => format!("{bytes} bytes were appended"),
-        SourceChange::Changed(what) => what,
+        change => change.to_string(),
     };
     let can_undo = digest(placed).is_ok_and(|found| found.sha256 == candidate.sha256);
     Ok(AfterSwitch::SourceChanged { change, can_undo })

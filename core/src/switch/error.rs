@@ -38,9 +38,42 @@ pub enum SwitchError {
         /// The file.
         path: PathBuf,
     },
+    /// Pane or unit cannot be looked at or handled.
+    #[error("{0}")]
+    Setup(String),
+    /// Somebody else's process is where the noted one was; it was left alone.
+    #[error(
+        "session conflict: {noted} was current at prepare, {found} is now; find out who changed it, do not retry"
+    )]
+    Replaced {
+        /// At prepare.
+        noted: Credential,
+        /// Now, in words.
+        found: String,
+    },
+    /// The switch did not work out, and the old session runs again.
+    #[error("{reason}")]
+    WentBack {
+        /// Why.
+        reason: String,
+        /// What is current now.
+        after: Credential,
+        /// Somebody else is behind it.
+        conflict: bool,
+    },
+    /// The switch did not work out, and the old session could not be started either.
+    #[error("{reason}; and the old session did not start again: {then}")]
+    Stranded {
+        /// Why.
+        reason: String,
+        /// What went wrong on the way back, with the remedy.
+        then: String,
+        /// Somebody else is behind it.
+        conflict: bool,
+    },
     /// A credential of another adapter.
     #[error(
-        "{found} is not something that a pointer can be compared with; the operation was prepared for another activation"
+        "{found} is nothing that this setup could compare; the operation was prepared for another activation"
     )]
     OtherAdapter {
         /// What was noted.
@@ -54,7 +87,10 @@ impl SwitchError {
     pub const fn is_conflict(&self) -> bool {
         match self {
             Self::Pointer(error) => error.is_conflict(),
-            Self::Disk(_)
+            Self::Replaced { .. } => true,
+            Self::Stranded { conflict, .. } | Self::WentBack { conflict, .. } => *conflict,
+            Self::Setup(_)
+            | Self::Disk(_)
             | Self::SourceMoved { .. }
             | Self::NotQuiet { .. }
             | Self::CandidateDiffers { .. }

@@ -2,7 +2,9 @@
 //!
 //! *Responsibility.* The checks that must hold immediately before a switch and right after it, the way of a
 //! candidate from the artifacts into the project folder, and the adapters: how a session becomes the one that is
-//! resumed. The pointer adapter is a compare-and-swap; nothing is killed.
+//! resumed. The pointer adapter is a compare-and-swap; nothing is killed. In a tmux pane or systemd unit `claude` lives
+//! on between turns: there [`ProcessSwitch`] ends it, compares the source, swaps the pointer and starts it on the new
+//! session; [`SessionProcess`] is the place, the pointer the record of which session runs there.
 //!
 //! *Neighbours.* [`crate::operation`] keeps the state, [`crate::pointer`] swaps. Whether a live process holds the
 //! session is not knowable here (processes are the runner's): it is asked through [`LiveProcesses`].
@@ -21,8 +23,17 @@ mod candidate;
 mod check;
 mod credential;
 mod error;
+mod opened;
+mod place;
 mod pointer_switch;
+mod process;
+mod process_switch;
+pub mod processes;
+mod quote;
 mod source;
+mod systemd;
+mod tail;
+mod tmux;
 
 pub use adapter::{Adapter, IntentRecorder};
 pub use candidate::{place_candidate, transcript_path, withdraw_candidate};
@@ -33,7 +44,13 @@ pub use check::{
 pub use credential::Credential;
 pub use error::SwitchError;
 pub use pointer_switch::PointerSwitch;
+pub use process::SessionProcess;
+pub use process_switch::ProcessSwitch;
+pub use quote::{quoted, quoted_line};
 pub use source::{FrozenSource, SourceChange, wait_until_quiet};
+pub use systemd::{SystemdUnit, systemctl};
+pub(crate) use tail::only_bookkeeping_follows;
+pub use tmux::{Listed, TmuxPane};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The source transcript: frozen once, and compared with its live self before and after a switch.
 
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::SwitchError;
+use super::tail::only_bookkeeping_follows;
 use crate::clock::Timestamp;
 use crate::disk::{Copied, Disk, DiskError, digest};
 use crate::ids::SessionId;
@@ -45,6 +47,16 @@ pub enum SourceChange {
     },
     /// Something else happened to it, in words.
     Changed(String),
+}
+
+impl fmt::Display for SourceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("nothing changed"),
+            Self::Grew { bytes } => write!(f, "{bytes} bytes were appended"),
+            Self::Changed(what) => f.write_str(what),
+        }
+    }
 }
 
 /// Length, inode and modification time, in that order.
@@ -101,6 +113,22 @@ impl FrozenSource {
             return Ok(SourceChange::Changed("its content differs from the frozen copy".to_owned()));
         }
         Ok(change)
+    }
+
+    /// As [`FrozenSource::compare`], for a source whose CLI still lives: what it appends without anything being said
+    /// is no change.
+    ///
+    /// # Errors
+    /// As [`FrozenSource::compare`].
+    pub fn compare_speech(&self) -> Result<SourceChange, DiskError> {
+        match self.compare()? {
+            SourceChange::Grew { .. } => {}
+            other => return Ok(other),
+        }
+        Ok(match only_bookkeeping_follows(&self.path, self.len, &self.sha256)? {
+            Ok(()) => SourceChange::None,
+            Err(what) => SourceChange::Changed(what),
+        })
     }
 
     /// The part of [`FrozenSource::compare`] that does not read the file: length, inode, modification time.

@@ -62,6 +62,7 @@ impl World {
                 allowed_newer: &self.allowed,
                 newer: self.newer,
                 live,
+                writer_lives: false,
             },
             &adapter,
         )
@@ -195,7 +196,7 @@ fn a_live_process_on_the_session_is_named() {
 fn growth_during_the_switch_is_seen_and_can_be_undone_while_nothing_ran() {
     let world = World::new();
     let placed = place_candidate(&Disk::real(), &world.candidate, &world.project).unwrap();
-    let look = || after_switch(&world.source, &world.candidate, &placed).unwrap();
+    let look = || after_switch(&world.source, &world.candidate, &placed, false).unwrap();
     assert_eq!(look(), AfterSwitch::Clean);
     append(&world.source.path, "{}\n");
     let AfterSwitch::SourceChanged { change, can_undo: true } = look() else { panic!() };
@@ -272,7 +273,7 @@ fn the_pointer_adapter_refuses_other_credentials_and_says_what_the_disk_cannot()
     assert!(told[0].contains("cannot exchange two names"), "{told:?}");
     assert_eq!(adapter.probe().unwrap(), Vec::<String>::new());
     let error = adapter
-        .switch(Credential::Tmux { pane_pid: 1 }, world.candidate.session, &mut |_| Ok(()))
+        .switch(Credential::Tmux { pane_pid: 1, claude: None }, world.candidate.session, &mut |_| Ok(()))
         .unwrap_err();
     assert!(matches!(error, SwitchError::OtherAdapter { .. }));
     let expected = adapter.credential().unwrap();

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use kael_core::ids::InvocationId;
+use kael_core::switch::processes::parent_of;
+pub use kael_core::switch::processes::start_time;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The environment variable that names the invocation a process belongs to.
@@ -103,16 +105,6 @@ fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after) = stat.rsplit_once(") ")?;
     Some(after.split_whitespace().map(str::to_owned).collect())
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    stat_fields(pid)?.get(1)?.parse().ok()
-}
-
-/// When a process started, in clock ticks since boot: with it a pid can be told from a reused one.
-#[must_use]
-pub fn start_time(pid: u32) -> Option<u64> {
-    stat_fields(pid)?.get(19)?.parse().ok()
 }
 
 /// Whether a process is gone, or only waits to be waited for.

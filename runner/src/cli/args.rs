@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use kael_core::ids::{OperationId, SessionId};
 
 /// Supervises a companion that lives in one Claude Code conversation, and rebuilds its session
 /// losslessly between two turns.
@@ -56,8 +57,11 @@ pub enum Command {
     Status(Status),
     /// What turns have cost, by day and session, and what rebuilding has saved
     Usage(Usage),
-    /// Check that everything a companion needs is in place
-    Doctor,
+    /// Check that everything a companion needs is in place; exit code 1 when a line fails
+    Doctor(Doctor),
+    /// Rehearse a switch in a folder, session, and pane or unit of its own, with the companion's real flags; costs three
+    /// short turns
+    Drill,
     /// How dirty the session is
     Dirty(Source),
     /// What a rebuild would carry and what it would drop; changes nothing
@@ -103,6 +107,17 @@ pub enum Command {
     Mcp(Mcp),
     /// Coming from `kael-thread-rebuild`: what will differ, and links under its names
     Migrate(Migrate),
+    /// The runner as a systemd unit, of this user or of the system
+    #[command(subcommand)]
+    Service(Service),
+    /// The end of a turn in a setup that is not ours: called by the CLI's Stop hook, which tells it in JSON
+    HookStop(HookStop),
+    /// The part of `hook-stop` that goes on after it has answered
+    #[command(hide = true)]
+    HookWorker(HookWorker),
+    /// Put the Stop hook into the CLI's settings, take it out, or show it
+    #[command(subcommand)]
+    Hook(Hook),
     /// The whole loop, offline, with a stand-in for the model
     Demo(Demo),
 }
@@ -163,6 +178,17 @@ pub struct Status {
     /// Print it again whenever it changes, until interrupted; with --json a line each
     #[arg(long, conflicts_with = "operation")]
     pub watch: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Default, Args)]
+pub struct Doctor {
+    /// Mend what is safe to mend (modes, an interrupted operation, a missing hook), and say what was done
+    #[arg(long)]
+    pub fix: bool,
+    /// Try the login, for the price of one short turn
+    #[arg(long)]
+    pub live: bool,
 }
 
 /// Arguments of `usage`.
@@ -404,6 +430,101 @@ pub enum Pointer {
     History,
     /// Print the session now and at every change, until ended
     Watch,
+}
+
+/// The service's commands.
+#[derive(Debug, Subcommand)]
+pub enum Service {
+    /// Write the unit for this configuration, enable and start it
+    Install(ServiceWhere),
+    /// Stop, disable and remove it; configuration, state and transcripts stay
+    Uninstall(ServiceWhere),
+    /// What its manager says about it
+    Status(ServiceWhere),
+    /// What it has logged
+    Logs(ServiceWhere),
+}
+
+/// Whose unit, and where.
+#[derive(Debug, Args)]
+pub struct ServiceWhere {
+    /// The system's manager: the instance NAME of kael-runner@.service for /etc/kael-runner/NAME.toml, as the user NAME
+    #[arg(long)]
+    pub system: bool,
+    /// Put files below this folder and only name the commands, as for a package
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// Arguments of `hook-stop`.
+#[derive(Debug, Args)]
+pub struct HookStop {
+    /// Do the work here and now, to its end: for a loop that calls `claude -p` itself, between two calls
+    #[arg(long)]
+    pub wait: bool,
+    /// Read what the CLI tells from a file instead of standard input
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+}
+
+/// Arguments of `hook-worker`.
+#[derive(Debug, Default, Args)]
+pub struct HookWorker {
+    /// The session whose turn has ended
+    #[arg(long)]
+    pub session: Option<SessionId>,
+    /// The process of the CLI that called the hook
+    #[arg(long)]
+    pub claude: Option<u32>,
+    /// Carry this operation out
+    #[arg(long)]
+    pub operate: Option<OperationId>,
+    /// Have another process carry it out, and end what that one may leave
+    #[arg(long, requires = "operate")]
+    pub guard: bool,
+}
+
+impl HookWorker {
+    /// The same as arguments.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if let Some(session) = self.session {
+            all.extend(["--session".to_owned(), session.to_string()]);
+        }
+        if let Some(claude) = self.claude {
+            all.extend(["--claude".to_owned(), claude.to_string()]);
+        }
+        if let Some(operation) = self.operate {
+            all.extend(["--operate".to_owned(), operation.to_string()]);
+        }
+        if self.guard {
+            all.push("--guard".to_owned());
+        }
+        all
+    }
+}
+
+/// The hook's commands.
+#[derive(Debug, Subcommand)]
+pub enum Hook {
+    /// Append it, once; the file is backed up beside itself, and everything else in it stays as it is
+    Install(HookFile),
+    /// Take it out
+    Uninstall(HookFile),
+    /// Whether it is there
+    Show(HookFile),
+}
+
+/// Which settings.
+#[derive(Debug, Args)]
+pub struct HookFile {
+    /// The settings file [default: settings.json of the CLI's own folder]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
 }
 
 /// Arguments of `init`.

@@ -32,6 +32,11 @@ pub fn shown(companion: &Companion) -> Result<String, CliError> {
 /// The transcript that a command is about: the named one, which must be in the project folder, or the pointer's.
 pub fn find_source(companion: &Companion, named: Option<&Path>) -> Result<PathBuf, CliError> {
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {
+        let running =
+            crate::setup::session_now(&companion.config).map(|session| companion.transcript(session));
+        if let Some(path) = running.filter(|path| path.is_file()) {
+            return Ok(path);
+        }
         return match companion.pointer.read()? {
             PointerValue::Session(session) => {
                 let path = companion.transcript(session);

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub mod error;
 mod forget;
 mod gc;
+mod hook;
 pub mod logs;
 mod mcp;
 mod migrate;
@@ -17,6 +18,7 @@ pub(crate) mod plan;
 mod pointer;
 mod run;
 pub(crate) mod send;
+mod service;
 pub mod status;
 mod usage;
 mod watch;
@@ -103,7 +105,11 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
         Command::Send(args) => send::run(&companion()?, args, &output).map(done),
         Command::Status(args) => status::run(&companion()?, &args, &output).map(done),
         Command::Usage(args) => usage::run(&companion()?, &args, &output).map(done),
-        Command::Doctor => doctor::run(&companion()?, &output),
+        Command::Doctor(args) => doctor::run(&companion()?, &args, &output),
+        Command::Drill => {
+            refuse_inside_invocation("drill")?;
+            crate::drill::run(&companion()?, &output).map(done)
+        }
         Command::Dirty(args) => dirty::run(&companion()?, &args, &output).map(done),
         Command::Plan(args) => plan::run(&companion()?, &args, &output),
         Command::Mcp(args) => mcp::run(companion()?, &args, &output).map(done),
@@ -114,6 +120,10 @@ fn dispatch(command: Command, global: &Global, original: bool, output: Output) -
             }
             gc::run(&companion()?, &args, &output).map(done)
         }
+        Command::Service(args) => service::run(&companion()?, args, &output).map(done),
+        Command::HookStop(args) => hook::stop(global, &args, &companion, output),
+        Command::HookWorker(args) => crate::hook::worker::run(global, &companion()?, &args).map(done),
+        Command::Hook(args) => hook::run(&companion()?, args, &output).map(done),
         Command::Backup(args) => backup::pack(&companion()?, &args, &output).map(done),
         Command::Restore(args) => {
             refuse_inside_invocation("restore")?;
@@ -177,7 +187,7 @@ fn find_companion(global: &Global, original: bool) -> Result<Companion, CliError
 }
 
 /// A human decides and speaks; the model must not do it for them (DESIGN 9 "Consent").
-fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
+pub(crate) fn refuse_inside_invocation(command: &str) -> Result<(), CliError> {
     match marked::enclosing_invocation() {
         None => Ok(()),
         Some(_) => Err(CliError::refused(format!(

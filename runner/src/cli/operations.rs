@@ -3,12 +3,14 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use kael_core::operation::{Kind, OpState, OpStore, Operation};
+use kael_core::switch::processes;
 use serde_json::{Value, json};
 
 use crate::companion::Companion;
 use crate::doorbell::{self, WaitingBell};
 use crate::keeper::{Keeper, outcome_line};
 use crate::queue::RequestKind;
+use kael_core::config::Activation;
 
 use super::args::Command;
 use super::error::{CliError, ErrorKind};
@@ -132,6 +134,7 @@ fn ask(companion: &Companion, named: Option<&str>) -> Result<Option<String>, Cli
         say_yes("Go back to the session before, with what has been said since?")?;
         return Ok(None);
     }
+    crate::setup::wait_idle(&companion.config, None, &|line| eprintln!("{line}"))?;
     let plan = super::plan::make(companion, None, None)?;
     if !plan.blocked_record(true).is_empty() {
         return Err(CliError::refused(format!("a rebuild is not possible now: {}", plan.blocked_reason())));
@@ -165,9 +168,18 @@ pub fn say_yes(question: &str) -> Result<(), CliError> {
 
 /// Has a request carried out, by the living runner or here.
 pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> Result<Value, CliError> {
+    refuse_inside_claude(companion, kind)?;
     loop {
         if let Some(mut keeper) = Keeper::try_take(companion.clone())? {
-            keeper.recover()?;
+            for line in keeper.recover()? {
+                if companion.config.activation != Activation::Pointer {
+                    eprintln!("{line}");
+                }
+            }
+            if switches(kind, arguments) {
+                crate::setup::wait_idle(&companion.config, None, &|line| eprintln!("{line}"))?;
+            }
+            crate::setup::follow(companion)?;
             let answer = keeper.perform(kind, arguments);
             doorbell::ring_waiting(&companion.config.state_dir);
             return answer;
@@ -175,6 +187,39 @@ pub fn perform(companion: &Companion, kind: RequestKind, arguments: &Value) -> R
         if let Some(answer) = ask_runner(companion, kind, arguments, &|line| eprintln!("{line}"))? {
             return CliError::from_answer(&answer).map_or(Ok(answer), Err);
         }
+    }
+}
+
+/// A human decides; the model in the pane or unit, with its shell, must not do it for them.
+fn refuse_inside_claude(companion: &Companion, kind: RequestKind) -> Result<(), CliError> {
+    let for_humans = matches!(
+        kind,
+        RequestKind::Request
+            | RequestKind::Confirm
+            | RequestKind::Activate
+            | RequestKind::Rollback
+            | RequestKind::PointerSet
+            | RequestKind::Clear
+    );
+    let Some(process) = crate::setup::process_of(&companion.config).filter(|_| for_humans) else {
+        return Ok(());
+    };
+    let inside = processes::claude_above(std::process::id(), crate::setup::program_of(&companion.config));
+    if inside.is_none() || process.claude().ok().flatten() != inside {
+        return Ok(());
+    }
+    Err(CliError::refused(
+        "this is for a human and was called from inside the companion's own claude: nothing was done. The model may ask \
+         with the tool thread_rebuild_request",
+    ))
+}
+
+/// Whether a request may end a long-lived process at once, so that its turn has to be over.
+fn switches(kind: RequestKind, arguments: &Value) -> bool {
+    match kind {
+        RequestKind::Confirm | RequestKind::Activate | RequestKind::Rollback | RequestKind::Prepare => true,
+        RequestKind::Request => arguments["confirmed"] == true,
+        _ => false,
     }
 }
 

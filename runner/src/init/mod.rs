@@ -9,7 +9,7 @@
 //! | `adopt` | the pointer to a session that exists, after a check |
 
 pub mod adopt;
-mod argv;
+pub(crate) mod argv;
 mod ask;
 mod found;
 mod template;
@@ -82,7 +82,8 @@ pub fn run(options: &Options) -> Result<ExitCode, CliError> {
     // From now on the state folder is this companion's.
     companion.queue()?;
     println!();
-    let healthy = crate::cli::doctor::run(&companion, &Output { json: false })?;
+    let healthy =
+        crate::cli::doctor::run(&companion, &crate::cli::args::Doctor::default(), &Output { json: false })?;
     let shown = shown_config(&config_path);
     if healthy != ExitCode::SUCCESS {
         println!("\nA line says FAIL: mend that, then look again with\n  kael-runner{shown} doctor");

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use kael_core::config::RebuildPolicy;
+use kael_core::config::{Activation, RebuildPolicy};
 use kael_core::estimate::{Calibration, Pair};
-use kael_core::ids::SessionId;
+use kael_core::ids::{OperationId, SessionId};
 use kael_core::ledger::{self, LedgerReport, LedgerState};
-use kael_core::operation::{OpState, Operation};
+use kael_core::operation::{Consent, OpState, Operation};
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::Plan;
 use kael_core::transcript::receipt::{After, Receipt};
@@ -74,6 +74,13 @@ impl Keeper {
             told.push(line);
         }
         told.extend(self.watch_footing()?);
+        told.extend(self.measure_and_consider(session)?);
+        Ok(told)
+    }
+
+    /// Measures the session and asks for a rebuild, or confirms one, when it is due. Returns lines for the human.
+    pub(super) fn measure_and_consider(&mut self, session: SessionId) -> Result<Vec<String>, CliError> {
+        let mut told = Vec::new();
         let report = match self.measure(session) {
             Ok(report) => report,
             Err(error) => {
@@ -158,7 +165,7 @@ impl Keeper {
             known
         };
         if auto {
-            self.confirm(operation.id, "rebuild = \"auto\"", None, false)?;
+            self.confirm_by_policy(operation.id)?;
         } else {
             self.tell_at(session, report.total_bytes)?;
             self.asked = Some((operation.id, operation.status()));
@@ -170,6 +177,17 @@ impl Keeper {
             ));
         }
         Ok(lines)
+    }
+
+    /// The yes that a human gave beforehand. A CLI that lives on makes notes in its transcript at any time, which would
+    /// make another plan of the same words: there it is to whatever the plan is.
+    fn confirm_by_policy(&mut self, id: OperationId) -> Result<Operation, CliError> {
+        let by = "rebuild = \"auto\"";
+        if self.companion.config.activation == Activation::Pointer {
+            return self.confirm(id, by, None, false);
+        }
+        let yes = Consent::without_plan(by, self.now(), self.companion.config.runner.ask_expires);
+        Ok(self.store.lock()?.agree(id, yes, self.now())?)
     }
 
     /// How much dirtier a session must be before a human is bothered again.

@@ -9,6 +9,7 @@ mod attempt;
 mod dead;
 mod emergency;
 mod footing;
+mod foreign;
 mod limits;
 mod measure;
 mod operations;
@@ -52,6 +53,10 @@ pub struct Keeper {
     is_runner: bool,
     /// The sessions whose transcripts are copied, as long as the pointer names this one.
     kept: Option<(Option<SessionId>, BTreeSet<SessionId>)>,
+    /// Somebody else's loop runs the CLI: nothing but the pointer tells which session is the current one.
+    pub own_loop: bool,
+    /// Before a switch that nobody waits for: so that the end of the turn is seen.
+    pub pause_before_switch: Duration,
     _lock: FileLock,
 }
 
@@ -72,6 +77,15 @@ impl Keeper {
         Self::with_lock(companion, lock, true)
     }
 
+    /// Takes the lock for one piece of work, waiting a while for a command that has it for a moment.
+    pub fn try_take_within(companion: Companion, limit: Duration) -> Result<Option<Self>, CliError> {
+        companion.create_folders()?;
+        match companion.disk.lock_within(&companion.runner_lock(), limit)? {
+            Some(lock) => Ok(Some(Self::with_lock(companion, lock, false)?)),
+            None => Ok(None),
+        }
+    }
+
     /// Takes the lock for one command, unless somebody has it.
     pub fn try_take(companion: Companion) -> Result<Option<Self>, CliError> {
         companion.create_folders()?;
@@ -84,7 +98,18 @@ impl Keeper {
     fn with_lock(companion: Companion, lock: FileLock, is_runner: bool) -> Result<Self, CliError> {
         let queue = companion.queue()?;
         let store = companion.store()?;
-        Ok(Self { companion, queue, store, version: None, asked: None, is_runner, kept: None, _lock: lock })
+        Ok(Self {
+            companion,
+            queue,
+            store,
+            version: None,
+            asked: None,
+            is_runner,
+            kept: None,
+            own_loop: false,
+            pause_before_switch: Duration::ZERO,
+            _lock: lock,
+        })
     }
 
     /// Opens everything anew after the storage has failed: what an earlier sync left is unknown, and nothing is written

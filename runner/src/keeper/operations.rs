@@ -11,7 +11,7 @@ use kael_core::operation::{
 };
 use kael_core::pointer::PointerValue;
 use kael_core::rebuild::{self, Evidence, Plan, PlanInput, RebuildSettings};
-use kael_core::switch::LiveProcesses;
+use kael_core::switch::{LiveProcesses, NewerTranscripts};
 use kael_core::transcript::receipt::After;
 
 use crate::claude::live;
@@ -19,6 +19,7 @@ use crate::cli::error::{CliError, ErrorKind};
 use crate::companion::Companion;
 use crate::facts;
 use crate::settings::{Kept, extract_rules, rebuild_settings};
+use crate::setup;
 
 use super::Keeper;
 
@@ -192,6 +193,7 @@ impl Keeper {
             self.remember_told();
             return Ok(outcome_line(&operation));
         }
+        std::thread::sleep(self.pause_before_switch);
         match self.activate(id) {
             Ok(operation) => Ok(outcome_line(&operation)),
             Err(error) if error.kind == ErrorKind::Refused => {
@@ -356,7 +358,10 @@ impl Keeper {
             None => Evidence::default(),
         };
         let ours = self.queue.sessions_run(false)?;
-        let live = LiveOn { project_dir: &config.project_dir };
+        let process = setup::process_of(config);
+        // The one that is to be ended is no stranger.
+        let its_own = process.as_ref().and_then(|process| process.claude().ok().flatten());
+        let live = LiveOn { project_dir: &config.project_dir, but: its_own.map(|claude| claude.pid) };
         let settings = self.rebuild_settings()?;
         let rules = extract_rules(config, &Kept::of(&self.queue)?.decided);
         let guard = self.store.lock()?;
@@ -373,6 +378,12 @@ impl Keeper {
             evidence: &evidence,
             live: &live,
             allowed_newer: &ours,
+            process: process.as_deref(),
+            health: config.healthcheck,
+            newer: match process.is_some() || self.own_loop {
+                true => NewerTranscripts::Conflict,
+                false => NewerTranscripts::Warn,
+            },
             // Our own writer has exited, but nobody vouches for others: a command may be called while an
             // interactive session writes.
             quiet: (!self.is_runner).then_some((config.stable_file, config.stable_file_timeout)),
@@ -381,7 +392,7 @@ impl Keeper {
 
     /// Everything an interrupted switch, `pointer set` or worker left.
     pub(super) fn recover_pointer_and_operations(&mut self) -> Result<Vec<String>, CliError> {
-        let mut told = Vec::new();
+        let mut told = self.finish_interrupted_switches()?;
         let guard = self.store.lock()?;
         let lock = self.companion.pointer.lock()?;
         let recovery = operation::recover(
@@ -434,6 +445,20 @@ impl Keeper {
         Ok(told)
     }
 
+    /// A pane or unit in the middle of a switch has no session running: that comes first.
+    fn finish_interrupted_switches(&self) -> Result<Vec<String>, CliError> {
+        let mut told = Vec::new();
+        for mut operation in self.store.list()?.operations {
+            if !operation.status().is_switching() {
+                continue;
+            }
+            if let Some(what) = self.with_worker(|worker| Ok(worker.resolve(&mut operation)?))? {
+                told.push(format!("operation {}: {what}", operation.id));
+            }
+        }
+        Ok(told)
+    }
+
     fn redo(&mut self, id: OperationId) -> Result<String, CliError> {
         let mut operation = self.store.load(id)?;
         if let Err(busy) = self.refuse_over_open_turn() {
@@ -482,11 +507,12 @@ pub(crate) fn register_carry_back(
 /// Foreign live processes, by the CLI's own notes.
 struct LiveOn<'a> {
     project_dir: &'a std::path::Path,
+    but: Option<u32>,
 }
 
 impl LiveProcesses for LiveOn<'_> {
     fn holder(&self, session: SessionId) -> Option<String> {
-        let look = || live::processes_on(session, self.project_dir, &[]);
+        let look = || live::processes_on(session, self.project_dir, self.but.as_slice());
         let mut pids = look();
         // One that is being killed is there for a moment longer.
         let until = Instant::now() + Duration::from_secs(1);
@@ -533,14 +559,19 @@ pub fn outcome_line(operation: &Operation) -> String {
             }
             let turns = operation.stats.as_ref().and_then(|s| s["selected_turns"].as_u64());
             format!(
-                "the session was rebuilt: {} turns carried, proved; the next turn resumes {}",
+                "the session was rebuilt: {} turns carried, proved; {} {}",
                 turns.map_or_else(|| "all".to_owned(), |n| n.to_string()),
+                if activation.after.claude().is_some() { "claude runs on" } else { "the next turn resumes" },
                 activation.candidate.session
             )
         }
         OpState::RolledBack { after, reason, .. } => {
             let why = reason.as_ref().map(|r| format!(", because {r}")).unwrap_or_default();
-            format!("the session before is current again ({after}){why}")
+            if operation.history.iter().any(|step| step.to == Status::Activated) {
+                format!("the session before is current again ({after}){why}")
+            } else {
+                format!("nothing was switched, and the old session runs on ({after}){why}")
+            }
         }
         OpState::Failed { reason, .. } => format!("nothing was switched: {reason}"),
         OpState::Verifying { .. } => "a candidate is built and proved; nothing is switched yet".to_owned(),

@@ -1,5 +1,6 @@
 //! Requests of commands, carried out by whoever holds the lock.
 
+use kael_core::config::Activation;
 use kael_core::ids::{OperationId, SessionId};
 use kael_core::operation::{OpState, Operation, Status};
 use kael_core::pointer::PointerValue;
@@ -31,6 +32,10 @@ impl Keeper {
         match kind {
             RequestKind::Request => {
                 let mut operation = self.request(text("reason"), text("by"), false)?;
+                if arguments["confirmed"] == true && self.is_elsewhere() {
+                    // No runner takes it up before the next turn, and after that one the plan would be another.
+                    return self.agree_and_operate(operation.id, text("by"), None, false);
+                }
                 if arguments["confirmed"] == true {
                     operation = self.confirm(operation.id, text("by"), None, false)?;
                 }
@@ -38,18 +43,7 @@ impl Keeper {
             }
             RequestKind::Confirm => {
                 let id = self.named(arguments, Status::Pending)?;
-                let rollback = self.confirm(id, text("by"), arguments["digest"].as_str(), true)?.status()
-                    == Status::RollbackPending;
-                let line = self.operate(id)?;
-                let operation = self.store.load(id)?;
-                match operation.state() {
-                    OpState::Failed { session_conflict: true, .. } => {
-                        Err(CliError::new(ErrorKind::Conflict, line))
-                    }
-                    OpState::Failed { .. } => Err(CliError::refused(line)),
-                    OpState::Activated(_) if rollback => Err(CliError::refused(line)),
-                    _ => Ok(shown(&operation, &line)),
-                }
+                self.agree_and_operate(id, text("by"), arguments["digest"].as_str(), true)
             }
             RequestKind::Cancel => {
                 let id = self.named(arguments, Status::Pending)?;
@@ -127,6 +121,43 @@ impl Keeper {
                 if wanted == Status::Activated { ", and so nothing to go back to" } else { "" }
             ))
         })
+    }
+
+    /// Whether `claude` lives in a pane or unit.
+    fn is_elsewhere(&self) -> bool {
+        self.companion.config.activation != Activation::Pointer
+    }
+
+    /// Notes a human's yes and carries the operation out.
+    fn agree_and_operate(
+        &mut self,
+        id: OperationId,
+        by: &str,
+        shown: Option<&str>,
+        asked: bool,
+    ) -> Result<Value, CliError> {
+        if self.is_elsewhere() && self.store.load(id)?.status() == Status::Pending {
+            // A CLI that lives on makes its notes at any time, so the yes is to what is frozen.
+            let operation = self.prepare(id)?;
+            if operation.status() != Status::Verifying {
+                return self.result(&operation);
+            }
+        }
+        let rollback = self.confirm(id, by, shown, asked)?.status() == Status::RollbackPending;
+        let line = self.operate(id)?;
+        self.told(id, &line, rollback)
+    }
+
+    /// What came of an operation that was carried out at once.
+    fn told(&self, id: OperationId, line: &str, rollback: bool) -> Result<Value, CliError> {
+        let operation = self.store.load(id)?;
+        match operation.state() {
+            OpState::Failed { session_conflict: true, .. } => Err(CliError::new(ErrorKind::Conflict, line)),
+            OpState::Failed { .. } => Err(CliError::refused(line)),
+            OpState::Activated(_) if rollback => Err(CliError::refused(line)),
+            OpState::RolledBack { reason: Some(_), .. } if !rollback => Err(CliError::refused(line)),
+            _ => Ok(shown(&operation, line)),
+        }
     }
 
     fn result(&mut self, operation: &Operation) -> Result<Value, CliError> {

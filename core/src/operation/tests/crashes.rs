@@ -119,6 +119,7 @@ impl World {
                 allowed_newer: &HashSet::new(),
                 newer: NewerTranscripts::Conflict,
                 live: &|_| None,
+                writer_lives: false,
             },
             &adapter,
         )?;

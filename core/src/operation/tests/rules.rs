@@ -49,9 +49,12 @@ fn the_file_has_the_names_that_scripts_know() {
     for (n, event) in [
         OpEvent::Scheduled,
         OpEvent::Started,
-        OpEvent::Proved { candidate: candidate(), credential: Credential::Tmux { pane_pid: 4242 } },
+        OpEvent::Proved {
+            candidate: candidate(),
+            credential: Credential::Tmux { pane_pid: 4242, claude: None },
+        },
         OpEvent::ChecksHeld { intent: None },
-        OpEvent::Switched { after: Credential::Tmux { pane_pid: 4243 } },
+        OpEvent::Switched { after: Credential::Tmux { pane_pid: 4243, claude: None } },
     ]
     .iter()
     .enumerate()
@@ -78,7 +81,7 @@ fn files_of_the_original_are_read() {
     fs::write(store.path(id), text.to_string()).unwrap();
     let operation = store.load(id).unwrap();
     let OpState::Activated(activation) = operation.state() else { panic!("{:?}", operation.state()) };
-    assert_eq!(activation.after, Credential::Tmux { pane_pid: 3_002_492 });
+    assert_eq!(activation.after, Credential::Tmux { pane_pid: 3_002_492, claude: None });
     assert_eq!(operation.extra["tmux_command"], json!("tmux respawn-pane"));
     assert_eq!(operation.source, None, "a source without length and inode was not frozen by us");
 }

@@ -1,0 +1,55 @@
+//! `doctor --fix`: what can be mended without taking anything from anybody.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use kael_core::config::Activation;
+
+use crate::companion::Companion;
+use crate::hook::settings::{self as hook, Change};
+use crate::keeper::Keeper;
+
+use super::files;
+
+/// Mends, and says what was done or why not, a line each.
+pub(super) fn mend(companion: &Companion) -> Vec<String> {
+    let mut done = modes(companion);
+    done.extend(operations(companion));
+    if companion.config.activation != Activation::Pointer {
+        done.extend(stop_hook(companion));
+    }
+    done
+}
+
+fn modes(companion: &Companion) -> Vec<String> {
+    let open = files::open_to_others(companion);
+    let close = |(path, mode): (std::path::PathBuf, u32)| {
+        let closed = mode & 0o700;
+        let result = fs::set_permissions(&path, fs::Permissions::from_mode(closed));
+        match result {
+            Ok(()) => format!("{}: mode {mode:o} is {closed:o} now", path.display()),
+            Err(error) => format!("not {}: {error}", path.display()),
+        }
+    };
+    open.into_iter().map(close).collect()
+}
+
+fn operations(companion: &Companion) -> Vec<String> {
+    if files::interrupted(companion).is_none() {
+        return Vec::new();
+    }
+    let recovered = Keeper::try_take(companion.clone()).and_then(|keeper| match keeper {
+        Some(mut keeper) => keeper.recover(),
+        None => Ok(vec![format!("not the operation: {} is at work", companion.holder())]),
+    });
+    recovered.unwrap_or_else(|error| vec![format!("not the operation: {}", error.message)])
+}
+
+fn stop_hook(companion: &Companion) -> Vec<String> {
+    let path = hook::default_file(companion);
+    match hook::install(companion, &path) {
+        Ok(Change::None) => Vec::new(),
+        Ok(_) => vec![format!("the Stop hook is in {}", path.display())],
+        Err(error) => vec![format!("not the hook: {}", error.message)],
+    }
+}
