@@ -122,6 +122,45 @@ fn what_is_said_while_a_tool_works_is_taken_into_the_turn() {
 }
 
 #[test]
+fn a_session_in_which_several_were_said_while_a_tool_worked_can_be_rebuilt() {
+    on_each(|companion| {
+        companion
+            .configure("stable_file_seconds = 0.2", "rebuild = \"off\"\nabsorb = true\nmin_gain_percent = 1");
+        let stub = &companion.world.stub;
+        stub.on_tool_turn(
+            FIRST,
+            Reply::bash("echo once >> effects; while [ ! -e go ]; do sleep 0.02; done; seq 1 4000"),
+            Reply::text("Three boats."),
+        );
+        stub.on_text("kites", Reply::text("Heard."));
+        let runner = companion.start();
+        companion.run(&["send", "--key", "first", FIRST]).expect_code(0);
+        let effects = companion.world.sandbox.work().join("effects");
+        wait_until("the tool is at work", || effects.exists());
+        companion.json(&["pause"]);
+        for words in ["red kites", "blue kites", "green kites"] {
+            companion.run(&["send", "--key", words, words]).expect_code(0);
+        }
+        companion.json(&["continue"]);
+        runner.wait_stderr("one to be given", PATIENCE, |line| line.contains("given to the running turn"));
+        go(companion);
+        companion.wait_for_status("all are answered", |status| status["messages"]["answered"] == 5);
+        let before = companion.session();
+        companion.json(&["request", "--confirm", "REBUILD"]);
+        companion.wait_for_status("the rebuild is done", |status| {
+            let status = status["operation"]["status"].as_str().unwrap_or_default();
+            matches!(status, "activated" | "failed")
+        });
+        assert_ne!(companion.session(), before, "{:#}", companion.json(&["status"])["operation"]);
+        assert_eq!(companion.say("hello again"), "Hello yourself.");
+        for words in [FIRST, "red kites", "blue kites", "green kites"] {
+            assert_eq!(said(companion, words), 1, "{words}");
+        }
+        companion.stop(runner);
+    });
+}
+
+#[test]
 fn a_kill_before_it_is_taken_in_leaves_it_waiting() {
     on_each(|companion| {
         let stub = &companion.world.stub;

@@ -284,6 +284,40 @@ fn a_message_that_never_arrived_is_sent_again_with_the_same_bytes() {
 }
 
 #[test]
+fn an_attempt_that_never_arrives_after_one_that_failed_does_not_double_the_message() {
+    on_each(|companion| {
+        let stub = &companion.world.stub;
+        stub.on_text("hello", Reply::text("Hello yourself."));
+        stub.on_text("cloudy", Reply::text("It will clear up."));
+        stub.on_text_times("cloudy", 1, Reply::error(500, "api_error", "an internal error"));
+        companion.run(&["send", "hello"]).expect_code(0);
+        companion.run(&["run", "--until-idle"]).expect_code(0);
+        // The second run of the next message ends before it has read anything.
+        let sandbox = &companion.world.sandbox;
+        let (program, count) = (sandbox.path("bin/claude"), sandbox.path("count"));
+        let real = fs::read_link(&program).unwrap();
+        let name = if companion.world.subject == Subject::StandIn { " stand-in-claude" } else { "" };
+        let version = companion.world.subject.version();
+        fs::remove_file(&program).unwrap();
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '{version} (Claude Code)'; exit; }}\n\
+             echo x >> {0}; [ $(wc -l < {0}) = 2 ] && exit 1\nexec {1}{name} \"$@\"\n",
+            count.display(),
+            real.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let runner = companion.start();
+        assert_eq!(companion.say("it is cloudy"), "It will clear up.");
+        assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 3, "three runs");
+        assert_eq!(heard(companion, "it is cloudy"), 1, "{:#?}", stub.last_main().view());
+        companion.say("hello again");
+        assert_eq!(heard(companion, "it is cloudy"), 1);
+        companion.stop(runner);
+    });
+}
+
+#[test]
 fn a_second_runner_is_refused_and_told_who_holds_the_lock() {
     let companion = Companion::new(Subject::StandIn, "", "");
     let runner = companion.start();

@@ -96,6 +96,24 @@ impl Keeper {
             }
             After::Absent => {
                 let row = Some(sent.row_uuid.clone());
+                // This attempt never arrived, but an earlier one stands there with its failure: behind that the message
+                // would be in the conversation twice.
+                if let Target::Existing(session) = target
+                    && let Some(failed) = self.standing_failure(&past, session, &sent.row_uuid)?
+                {
+                    return match failed.last_assistant_before {
+                        Some(at) => {
+                            let route = Route::ResumeAt(at);
+                            Ok(Next::Run(Box::new(self.invocation(
+                                turn,
+                                session,
+                                route,
+                                sent.row_uuid.clone(),
+                            )?)))
+                        }
+                        None => self.send_in_fresh_session(turn, row),
+                    };
+                }
                 return match target {
                     Target::New(_) => self.send_in_fresh_session(turn, row),
                     Target::Existing(_) => self.send_on_firm_ground(
@@ -154,6 +172,24 @@ impl Keeper {
         let mut invocation = self.invocation_with(turn, session, route, row, &content)?;
         invocation.note = true;
         Ok(Next::Run(Box::new(invocation)))
+    }
+
+    /// An earlier attempt of the turn that is still on the chain which the next resume loads, unanswered.
+    fn standing_failure(
+        &self,
+        past: &[Invocation],
+        session: SessionId,
+        but: &str,
+    ) -> Result<Option<Receipt>, CliError> {
+        let transcript = self.companion.transcript(session);
+        for run in past.iter().rev().filter(|run| !run.note && run.row_uuid != but) {
+            let from = if run.session == session { run.from_offset } else { 0 };
+            let receipt = receipt::read(&transcript, from, &run.row_uuid)?;
+            if receipt.on_live_chain {
+                return Ok(Some(receipt));
+            }
+        }
+        Ok(None)
     }
 
     /// A version without a measured way: the turn goes on in a repaired copy of the session.
