@@ -361,9 +361,6 @@ fn a_hook_answers_at_once_and_only_the_panes_own_counts() {
         let answer: Value = serde_json::from_str(&outcome.lines.join("\n")).unwrap();
         assert_eq!(answer["suppressOutput"], true, "{text}: {answer}");
     }
-    let mut times: Vec<_> = (0..9).map(|_| told(&other).took).collect();
-    times.sort();
-    assert!(times[4] < std::time::Duration::from_millis(100), "{times:?}");
     assert!(!sandbox.state().join("worker.log").exists(), "no worker was started");
     let mut command = setup.companion.command(&["hook-stop"]);
     command.env(marked::MARKER, "11111111-2222-4333-8444-555555555555");
