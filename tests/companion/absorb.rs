@@ -137,11 +137,9 @@ fn a_session_in_which_several_were_said_while_a_tool_worked_can_be_rebuilt() {
         companion.run(&["send", "--key", "first", FIRST]).expect_code(0);
         let effects = companion.world.sandbox.work().join("effects");
         wait_until("the tool is at work", || effects.exists());
-        companion.json(&["pause"]);
         for words in ["red kites", "blue kites", "green kites"] {
             companion.run(&["send", "--key", words, words]).expect_code(0);
         }
-        companion.json(&["continue"]);
         runner.wait_stderr("one to be given", PATIENCE, |line| line.contains("given to the running turn"));
         go(companion);
         companion.wait_for_status("all are answered", |status| status["messages"]["answered"] == 5);
