@@ -293,9 +293,14 @@ fn when_worker_and_guard_are_both_killed_the_next_command_brings_the_session_bac
     wait_until("the old process has ended", || fs::metadata(format!("/proc/{old}")).is_err());
     kill(&setup.workers("--operate"));
     wait_until("they are gone", || setup.workers("").is_empty());
-    setup.companion.run(&["doctor", "--fix"]);
+    let fixed = setup.companion.run(&["doctor", "--fix"]);
     let status = setup.operation()["status"].clone();
-    assert!(["activated", "rolled_back"].contains(&status.as_str().unwrap()), "{status}");
+    assert!(
+        ["activated", "rolled_back"].contains(&status.as_str().unwrap()),
+        "{status}: {:#?}\n{}",
+        fixed.lines,
+        fixed.stderr
+    );
     runs_on(&setup, &setup.companion.session());
 }
 

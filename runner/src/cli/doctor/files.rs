@@ -142,10 +142,14 @@ pub(super) fn exchange(companion: &Companion) -> Check {
     }
 }
 
-/// An operation in the middle of a switch at which nobody works.
-pub(super) fn interrupted(companion: &Companion) -> Option<Operation> {
-    let active = companion.store().ok()?.active().ok()??;
-    (active.status().is_switching() && !companion.runner_lives().ok()?).then_some(active)
+/// An operation in the middle of a switch.
+pub(super) fn switching(companion: &Companion) -> Option<Operation> {
+    companion.store().ok()?.active().ok()?.filter(|active| active.status().is_switching())
+}
+
+/// One at which nobody works.
+fn interrupted(companion: &Companion) -> Option<Operation> {
+    switching(companion).filter(|_| companion.runner_lives().is_ok_and(|lives| !lives))
 }
 
 pub(super) fn operations(store: &Result<OpStore, CliError>, companion: &Companion) -> Vec<Check> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use kael_core::config::Activation;
 
@@ -35,10 +36,12 @@ fn modes(companion: &Companion) -> Vec<String> {
 }
 
 fn operations(companion: &Companion) -> Vec<String> {
-    if files::interrupted(companion).is_none() {
+    if files::switching(companion).is_none() {
         return Vec::new();
     }
-    let recovered = Keeper::try_take(companion.clone()).and_then(|keeper| match keeper {
+    // A worker that was just killed holds its lock for a moment longer.
+    let taken = Keeper::try_take_within(companion.clone(), Duration::from_secs(1));
+    let recovered = taken.and_then(|keeper| match keeper {
         Some(mut keeper) => keeper.recover(),
         None => Ok(vec![format!("not the operation: {} is at work", companion.holder())]),
     });
