@@ -106,6 +106,25 @@ fn a_transcript_that_lost_its_beginning_holds_the_queue_and_is_set_aside() {
     assert_eq!(companion.json(&["status"])["messages"]["answered"], 3);
 }
 
+/// Also those of the last switches, which the way back would need.
+#[test]
+fn doctor_names_them_and_puts_all_of_them_back() {
+    let companion = fresh(Subject::StandIn);
+    say(&companion, "look into the shed, please");
+    let old = companion.session();
+    rebuild(&companion);
+    say(&companion, "my kite is a red one");
+    let transcripts = [old, companion.session()].map(|session| companion.world.sandbox.transcript(&session));
+    let before = transcripts.clone().map(|path| fs::read(path).unwrap());
+    transcripts.iter().for_each(|path| fs::remove_file(path).unwrap());
+    let doctor = companion.run(&["doctor"]).expect_code(1).lines.join("\n");
+    assert!(doctor.contains("is gone. A copy of") && doctor.contains("doctor --fix"), "{doctor}");
+    let fixed = companion.json(&["doctor", "--fix"])["fixed"].to_string();
+    assert_eq!(fixed.matches("are back in their place").count(), 2, "{fixed}");
+    assert_eq!(transcripts.map(|path| fs::read(path).unwrap()), before);
+    say(&companion, "what about the kite?");
+}
+
 #[test]
 fn a_copy_that_is_not_what_was_copied_is_not_put_back() {
     let companion = fresh(Subject::StandIn);

@@ -229,7 +229,7 @@ impl Worker<'_> {
         operation.source = Some(source);
         if operation.kind == Kind::Return {
             let candidate = self.build_way_back(operation, session)?;
-            return Ok((candidate, PointerValue::Session(session).into()));
+            return Ok((candidate, self.credential(session)?));
         }
         let new_session = SessionId::generate();
         let plan = rebuild::plan(&PlanInput {
@@ -276,11 +276,15 @@ impl Worker<'_> {
         operation.command =
             self.resume_command.iter().map(|part| part.replace("{session_id}", &new_id)).collect();
         let candidate = Candidate { session: new_session, path, sha256: written.sha256, len: written.len };
-        let credential = match self.process {
+        Ok((candidate, self.credential(session)?))
+    }
+
+    /// What is compared at the switch: of a process where one is switched, else of the pointer.
+    fn credential(&self, session: SessionId) -> Result<Credential, Failure> {
+        Ok(match self.process {
             Some(process) => process.credential()?,
             None => PointerValue::Session(session).into(),
-        };
-        Ok((candidate, credential))
+        })
     }
 
     fn freeze(&self, operation: &Operation, session: SessionId) -> Result<FrozenSource, Failure> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use jsonc_parser::{ParseOptions, json};
+use kael_core::disk::Disk;
 use kael_core::switch::quoted;
 
 use crate::cli::error::{CliError, ErrorKind};
@@ -72,12 +73,27 @@ fn change(
     path: &Path,
     edit: impl FnOnce(&str) -> Result<(Change, String), CliError>,
 ) -> Result<Change, CliError> {
+    let mut change = Change::None;
+    edit_file(&companion.disk, path, |text| {
+        let (done, after) = edit(text)?;
+        change = done;
+        Ok((done != Change::None).then_some(after))
+    })?;
+    Ok(change)
+}
+
+/// Changes one of the CLI's settings files, or makes it: the text before is kept beside it, links and modes stay. `edit`
+/// gives the new text, or nothing where it is so already. Whether it was changed.
+///
+/// # Errors
+/// What `edit` refuses; a file that was changed by somebody else meanwhile; the disk's.
+pub(crate) fn edit_file(
+    disk: &Disk,
+    path: &Path,
+    edit: impl FnOnce(&str) -> Result<Option<String>, CliError>,
+) -> Result<bool, CliError> {
     let before = read(path)?;
-    let (change, after) = edit(before.as_deref().unwrap_or_default())?;
-    if change == Change::None {
-        return Ok(change);
-    }
-    let disk = &companion.disk;
+    let Some(after) = edit(before.as_deref().unwrap_or_default())? else { return Ok(false) };
     // A settings file may be a link into somebody's dotfiles: the link stays, its target changes.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Some(before) = &before {
@@ -102,10 +118,11 @@ fn change(
         }
         disk.create_new(&target, after.as_bytes())?;
     }
-    Ok(change)
+    Ok(true)
 }
 
-fn read(path: &Path) -> Result<Option<String>, CliError> {
+/// The text of a settings file, if it is there.
+pub(crate) fn read(path: &Path) -> Result<Option<String>, CliError> {
     match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| {
             CliError::refused(format!(

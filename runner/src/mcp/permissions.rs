@@ -1,7 +1,5 @@
 //! The allow list in the CLI's settings: entries are added and taken out, everything else stays byte for byte.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
@@ -9,6 +7,7 @@ use jsonc_parser::{ParseOptions, json};
 use kael_core::disk::Disk;
 
 use crate::cli::error::CliError;
+use crate::hook::settings::{edit_file, read};
 
 /// Whether the file is there and cannot be understood.
 ///
@@ -23,7 +22,7 @@ pub fn check(path: &Path) -> Result<(), CliError> {
 /// # Errors
 /// When the file cannot be understood or written.
 pub fn allow(disk: &Disk, path: &Path, names: &[String]) -> Result<bool, CliError> {
-    change(disk, path, names, true)
+    edit_file(disk, path, |text| edit(path, text, names, true))
 }
 
 /// Takes these out; whether one was there.
@@ -31,43 +30,7 @@ pub fn allow(disk: &Disk, path: &Path, names: &[String]) -> Result<bool, CliErro
 /// # Errors
 /// As [`allow`].
 pub fn disallow(disk: &Disk, path: &Path, names: &[String]) -> Result<bool, CliError> {
-    change(disk, path, names, false)
-}
-
-fn change(disk: &Disk, path: &Path, names: &[String], add: bool) -> Result<bool, CliError> {
-    let before = read(path)?;
-    let Some(after) = edit(path, before.as_deref().unwrap_or_default(), names, add)? else {
-        return Ok(false);
-    };
-    // A settings file may be a link into somebody's dotfiles: the link stays, its target changes.
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    match &before {
-        Some(before) => {
-            let mode = fs::metadata(&target)?.permissions();
-            let mut backup = target.clone().into_os_string();
-            backup.push(".kael-backup");
-            disk.replace(Path::new(&backup), before.as_bytes())?;
-            disk.replace(&target, after.as_bytes())?;
-            fs::set_permissions(&target, mode)?;
-        }
-        None => {
-            if let Some(folder) = target.parent() {
-                disk.private_dir(folder)?;
-            }
-            disk.create_new(&target, after.as_bytes())?;
-        }
-    }
-    Ok(true)
-}
-
-fn read(path: &Path) -> Result<Option<String>, CliError> {
-    match fs::read(path) {
-        Ok(bytes) => String::from_utf8(bytes)
-            .map(Some)
-            .map_err(|_| CliError::refused(format!("{} is not UTF-8: nothing was changed", path.display()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(CliError::failed(format!("could not read {}: {error}", path.display()))),
-    }
+    edit_file(disk, path, |text| edit(path, text, names, false))
 }
 
 /// The text with the change; nothing where it is so already.

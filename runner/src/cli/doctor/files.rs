@@ -11,6 +11,7 @@ use kael_core::pointer::{PointerValue, probe_exchange};
 
 use crate::cli::error::CliError;
 use crate::companion::Companion;
+use crate::kept::Copy;
 
 use super::{Check, file_name, transcripts};
 
@@ -74,6 +75,10 @@ pub(super) fn pointer(companion: &Companion) -> Check {
         }
         Ok(PointerValue::Session(session)) => {
             let transcript = companion.transcript(session);
+            if let Ok(Some(trouble)) = Copy::of(companion, session).trouble() {
+                let remedy = "`kael-runner doctor --fix` puts the copy back";
+                return Check::fail("pointer", format!("names session {session}, but {trouble}"), remedy);
+            }
             if transcript.is_file() {
                 return Check::pass("pointer", format!("names session {session}"));
             }

@@ -5,10 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use kael_core::config::Activation;
+use serde_json::json;
 
+use crate::cli::operations::perform;
 use crate::companion::Companion;
 use crate::hook::settings::{self as hook, Change};
 use crate::keeper::Keeper;
+use crate::kept::{self, Copy};
+use crate::queue::RequestKind;
 
 use super::files;
 
@@ -16,6 +20,7 @@ use super::files;
 pub(super) fn mend(companion: &Companion) -> Vec<String> {
     let mut done = modes(companion);
     done.extend(operations(companion));
+    done.extend(transcripts(companion));
     if companion.config.activation != Activation::Pointer {
         done.extend(stop_hook(companion));
     }
@@ -46,6 +51,25 @@ fn operations(companion: &Companion) -> Vec<String> {
         None => Ok(vec![format!("not the operation: {} is at work", companion.holder())]),
     });
     recovered.unwrap_or_else(|error| vec![format!("not the operation: {}", error.message)])
+}
+
+/// Transcripts that the CLI removed, or that were damaged, from their kept copies.
+fn transcripts(companion: &Companion) -> Vec<String> {
+    let mut done = Vec::new();
+    for session in kept::sessions(companion).unwrap_or_default() {
+        let trouble = Copy::of(companion, session).trouble();
+        if trouble.is_ok_and(|trouble| trouble.is_none()) {
+            continue;
+        }
+        let answer = perform(companion, RequestKind::PutBack, &json!({ "session": session }));
+        done.push(match answer {
+            Ok(answer) => {
+                format!("the transcript of {session}: {}", answer["next"].as_str().unwrap_or("put back"))
+            }
+            Err(error) => format!("not the transcript of {session}: {}", error.message),
+        });
+    }
+    done
 }
 
 fn stop_hook(companion: &Companion) -> Vec<String> {
