@@ -12,6 +12,7 @@ use crate::stubs::reply::Reply;
 use crate::support::companion::Companion;
 use crate::support::process::Running;
 use crate::support::subject::Subject;
+use crate::support::transcript::outline;
 use crate::support::{PATIENCE, wait_until};
 
 fn on_each(scenario: impl Fn(&Companion)) {
@@ -95,6 +96,11 @@ fn a_kill_before_the_answer_is_cut_off() {
         let runner = companion.start();
         companion.run(&["send", "--key", "k", "a slow one"]).expect_code(0);
         gate.wait_reached(PATIENCE);
+        let transcript = companion.world.sandbox.transcript(&before);
+        // The request may be ahead of the file.
+        wait_until("the message's row is written", || {
+            outline(&transcript).iter().any(|row| row.starts_with("U:") && row.contains("a slow one"))
+        });
         kill(companion, runner);
         let runner = companion.start();
         assert_eq!(companion.run(&["send", "--wait", "--key", "k", "x"]).expect_code(0).lines, ["At last."]);
