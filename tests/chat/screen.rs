@@ -5,9 +5,9 @@ use kael_runner::standin::context::Role;
 use super::tmux::{self, Pane};
 use crate::stubs::gate::Gate;
 use crate::stubs::reply::Reply;
-use crate::support::PATIENCE;
 use crate::support::companion::Companion;
 use crate::support::subject::Subject;
+use crate::support::{PATIENCE, wait_until};
 
 /// The rows from the first that holds `from`, without times and ids.
 fn from(screen: &str, from: &str) -> String {
@@ -215,4 +215,20 @@ fn the_demo_goes_on_in_the_same_chat() {
     pane.type_in("/quit").press(&["Enter"]);
     pane.wait_for("the end", |screen| screen.contains("ended with 0"));
     assert!(companion.world.sandbox.survivors().len() <= 4, "tmux and its shell are all that is left");
+}
+
+#[test]
+fn a_closed_terminal_ends_the_demo_and_its_runner() {
+    if !tmux::is_there() {
+        return;
+    }
+    let companion = Companion::new(Subject::StandIn, "", "");
+    let kept = companion.world.sandbox.path("kept");
+    let pane =
+        Pane::open(&companion, &["demo", "--fast", "--chat", "--keep", kept.to_str().unwrap()], 90, 30);
+    pane.wait_for("the chat", |screen| screen.contains("told me 7 things") && at_rest(screen));
+    let lock = kept.join("state/resume_session.runner");
+    assert!(kael_core::disk::is_locked(&lock).unwrap(), "its runner lives");
+    drop(pane);
+    wait_until("the runner has ended", || !kael_core::disk::is_locked(&lock).unwrap());
 }

@@ -52,7 +52,8 @@ pub struct Options {
 /// A claim is false, something did not come about, or it was stopped.
 pub fn run(options: &Options) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    // A terminal that is closed ends the demo as well; its runner must not outlive it.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let language = Language::of(&|name| std::env::var(name).ok());
