@@ -200,7 +200,8 @@ impl ProcessSwitch<'_> {
     /// Why not, in words, and whether somebody else is behind it.
     pub fn resume_old(&self, given_up: SessionId) -> Result<Credential, (String, bool)> {
         let plain = |error: SwitchError| (crate::error_chain(&error), error.is_conflict());
-        if let Some(claude) = self.process.claude().map_err(plain)?
+        // Where it cannot be looked at (its pane is gone), the pointer goes back all the same; the start below says why.
+        if let Ok(Some(claude)) = self.process.claude()
             && processes::session_of(claude, self.project_dir) == Some(given_up)
         {
             let there = self.process.credential().map_err(plain)?;
